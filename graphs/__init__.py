@@ -1,0 +1,1 @@
+"""Programs, graphs, their canonical text, and lowering."""

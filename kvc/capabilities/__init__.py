@@ -1,0 +1,1 @@
+"""What layer kinds, encodings and kernels can do, as pure data."""

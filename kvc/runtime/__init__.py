@@ -1,0 +1,1 @@
+"""Loading, cache management and replay."""

@@ -1,0 +1,1 @@
+"""The kvc:: custom ops, one folder an op."""

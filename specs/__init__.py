@@ -1,0 +1,1 @@
+"""Spec files: models, YAML positions, checks and the resolved form."""
