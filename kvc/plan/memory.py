@@ -9,7 +9,7 @@ from kvc.plan.capacity import bytes_for_lengths, bytes_for_tokens, mix_of, slots
 from kvc.plan.stale import ceil_div
 from kvc.plan.types import Capacity, Plan
 from kvc.specs.resolved import Memory, ResolvedSpec
-from kvc.specs.sizes import format_size
+from kvc.plan.units import format_size
 
 UNKNOWN = "capacity unknown: no memory size; give --device 139GiB here or `memory: {device: 139GiB}` in the spec"
 WHOLE = "the cache takes the whole device: the spec has no `memory` section with a free_fraction or a reserve"
