@@ -1,0 +1,44 @@
+"""Which kernels implement an op, where they run and where they can be captured into a graph."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One implementation of op ``kvc::<op>``.
+
+    ``archs`` None: any architecture of ``devices``; ``capturable``: devices on which a replayable graph may hold it.
+    """
+
+    op: str
+    name: str
+    devices: tuple[str, ...]
+    archs: tuple[str, ...] | None
+    capturable: tuple[str, ...]
+    summary: str
+
+
+def _reference(op: str) -> Kernel:
+    return Kernel(op, "reference", ("cpu", "cuda"), None, ("cpu",), "plain torch; reads lengths on the host")
+
+
+_OPS = (
+    "quantize_fp32",
+    "quantize_bf16",
+    "quantize_fp8",
+    "dequantize_fp32",
+    "dequantize_bf16",
+    "dequantize_fp8",
+    "rope",
+    "rope_quantize",
+    "store_rows",
+    "gather_rows",
+    "append_gqa",
+    "gqa_context",
+    "gqa_decode",
+    "merge_states",
+    "copy_page_tables",
+    "step_positions",
+    "write_rows",
+)
+KERNELS: tuple[Kernel, ...] = tuple(_reference(op) for op in _OPS)

@@ -1,0 +1,27 @@
+"""The compiler passes by name, in the order in which they run."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass of the design; ``available`` in this version, so that `compile.require` may name it."""
+
+    name: str
+    available: bool
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("canonicalize", True),
+    Pass("hoist_step_invariants", True),
+    Pass("fuse_rope_quantize", True),
+    Pass("fuse_append", True),
+    Pass("fold_overlay", False),
+    Pass("fold_gather_into_attention", False),
+    Pass("fuse_expand_quantize", False),
+    Pass("elide_requantize", False),
+    Pass("assign_layouts", False),
+    Pass("select_kernels", True),
+    Pass("plan_workspace", False),
+    Pass("capture_cuda_graphs", True),
+)

@@ -1,0 +1,79 @@
+"""Which pages of a sequence a coverage still needs: the one rule that the plan and the runtime's manager share.
+
+Lengths are in tokens, pages are those of the sequence (0 is its first). A new coverage is one entry in `_RULES`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvc.specs.resolved import Coverage
+
+
+def ceil_div(numerator: int, denominator: int) -> int:
+    """The quotient rounded up."""
+    return -(-numerator // denominator)
+
+
+def _kept_first(coverage: Coverage, tokens_per_page: int) -> int:
+    return ceil_div(coverage.keep_first, tokens_per_page)
+
+
+def _window(coverage: Coverage) -> int:
+    if coverage.window is None:
+        raise ValueError(f"coverage {coverage.kind!r} needs a window")
+    return coverage.window
+
+
+def _window_stale(coverage: Coverage, committed: int, tokens_per_page: int) -> range:
+    """Pages after the kept first ones that lie wholly before the window of the token at ``committed``, in flight."""
+    start = _kept_first(coverage, tokens_per_page)
+    return range(start, max(start, (committed + 1 - _window(coverage)) // tokens_per_page))
+
+
+def _window_limit(coverage: Coverage, tokens_per_page: int, draft_tokens: int) -> int:
+    """The kept first pages and those that W - 1 rows and the rows that may be rolled back can touch."""
+    rows = _window(coverage) - 1 + draft_tokens
+    return _kept_first(coverage, tokens_per_page) + ceil_div(rows, tokens_per_page) + 1
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """``stale(coverage, committed, S)``; ``limit(coverage, S, draft)``: most pages held, None: grows without bound."""
+
+    stale: Callable[[Coverage, int, int], range]
+    limit: Callable[[Coverage, int, int], int] | None
+
+
+_WINDOW = _Rule(_window_stale, _window_limit)
+_RULES = {
+    "full": _Rule(lambda coverage, committed, tokens_per_page: range(0), None),
+    "window": _WINDOW,
+    "first_last": _WINDOW,  # keep_first = first, window = last + 1
+}
+
+
+def stale_pages(coverage: Coverage, committed: int, tokens_per_page: int) -> range:
+    """Pages to release (table entry -1) once ``committed`` tokens are stored and the token at that position is next.
+
+    KeyError for a coverage that has no rule.
+    """
+    return _RULES[coverage.kind].stale(coverage, committed, tokens_per_page)
+
+
+def held_pages(coverage: Coverage, tokens: int, tokens_per_page: int, draft_tokens: int = 0) -> int:
+    """Most pages that a sequence of ``tokens`` holds between steps, ``draft_tokens`` of which may be rolled back.
+
+    KeyError for a coverage that has no rule.
+    """
+    written = ceil_div(tokens, tokens_per_page)
+    limit = _RULES[coverage.kind].limit
+    return written if limit is None else min(written, limit(coverage, tokens_per_page, draft_tokens))
+
+
+def page_limit(coverage: Coverage, tokens_per_page: int, draft_tokens: int = 0) -> int | None:
+    """Most pages that a sequence of any length holds between steps; None where they grow without bound (slope).
+
+    KeyError for a coverage that has no rule.
+    """
+    limit = _RULES[coverage.kind].limit
+    return None if limit is None else limit(coverage, tokens_per_page, draft_tokens)
