@@ -28,9 +28,7 @@ def attend(
     # [Hk, n, G, D]: the query heads of one KV head are rows of one matrix product, so K and V are never repeated.
     grouped = (q.float() * softmax_scale).unflatten(1, (kv_heads, -1)).permute(1, 0, 2, 3)
     step = max(1, min(_QUERIES, _SCORES // max(1, q.shape[1] * k.shape[1])))
-    blocks = [
-        _attend_block(grouped[:, i : i + step], k, v, visible[i : i + step]) for i in range(0, q.shape[0], step)
-    ]
+    blocks = [_attend_block(grouped[:, i : i + step], k, v, visible[i : i + step]) for i in range(0, q.shape[0], step)]
     out, lse = (torch.cat(parts, 1).permute(1, 0, 2, *range(3, parts[0].ndim)) for parts in zip(*blocks, strict=True))
     return out.flatten(1, 2), lse.flatten(1, 2)
 

@@ -158,7 +158,9 @@ def _layout(shape: Shape) -> Any:
 def planes(shape: Shape) -> list[torch.Tensor]:
     """Encoded K and V of this step's tokens, in page order."""
     scales = [scale_for(shape.encoding, "k"), scale_for(shape.encoding, "v")]
-    return encode_fields(codec_of("example", shape.encoding), [activations(shape, "k"), activations(shape, "v")], scales)
+    return encode_fields(
+        codec_of("example", shape.encoding), [activations(shape, "k"), activations(shape, "v")], scales
+    )
 
 
 def pool(shape: Shape) -> torch.Tensor:

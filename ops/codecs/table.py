@@ -33,7 +33,9 @@ class Codec:
         """Raise KVC551 where a scale operand is missing or has no meaning."""
         if (scale is None) != (self.factor is None):
             problem = "is missing" if scale is None else "must be None"
-            raise wrong(op, argument, f"{problem}: {self.name} {'needs a' if self.factor else 'takes no'} scale operand")
+            raise wrong(
+                op, argument, f"{problem}: {self.name} {'needs a' if self.factor else 'takes no'} scale operand"
+            )
 
 
 CODECS: dict[str, Codec] = {

@@ -8,9 +8,7 @@ import torch
 from kvc.ops.axes import INT32, Operand, bind, known, wrong
 from kvc.ops.values import check_range
 
-DEFINITION = (
-    "copy_page_tables(Tensor slot_tables, *, int[] lifecycles, int[] pages_per_slot, int[] offsets) -> Tensor"
-)
+DEFINITION = "copy_page_tables(Tensor slot_tables, *, int[] lifecycles, int[] pages_per_slot, int[] offsets) -> Tensor"
 OPERANDS = (Operand("slot_tables", "G B W", INT32),)
 _INT32_END = 2**31
 
