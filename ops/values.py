@@ -1,5 +1,6 @@
 """Checks of operand values: they read the tensors on the host, before anything is written; fake kernels skip them."""
 
+import itertools
 from collections import Counter
 
 import torch
@@ -32,5 +33,5 @@ def check_write_rows(op: str, rows: torch.Tensor, num_rows: int) -> None:
 def check_starts(op: str, argument: str, starts: torch.Tensor, total: int) -> None:
     """Raise KVC552 unless the starts begin with 0, never fall and end at ``total`` or below."""
     values = starts.tolist()
-    if values[0] != 0 or values[-1] > total or any(a > b for a, b in zip(values, values[1:], strict=False)):
+    if values[0] != 0 or values[-1] > total or any(a > b for a, b in itertools.pairwise(values)):
         raise fail("KVC552", f"kvc::{op}: {argument} is {values[:9]}, expected 0 <= ... <= {total}, never falling")

@@ -69,7 +69,7 @@ CODES: dict[str, Code] = {
     "KVC013": Code(
         "a key is not a name",
         "Keys of a spec are plain names. A number, a list or null as a key is often an unquoted comma in a flow mapping.",
-        '{layers: 0-2,30, encoding: bf16}  # write layers: "0-2,30"',
+        "{layers: 0-2,30, encoding: bf16}  # write layers: \"0-2,30\"",
     ),
     "KVC020": Code(
         "an unknown field",
@@ -83,7 +83,7 @@ CODES: dict[str, Code] = {
     ),
     "KVC022": Code(
         "a value of the wrong type",
-        'Types are not converted: "64" is text, 64.0 is not an integer, `yes` is not a boolean.',
+        "Types are not converted: \"64\" is text, 64.0 is not an integer, `yes` is not a boolean.",
         'tokens_per_page: "64"',
     ),
     "KVC023": Code(
