@@ -20,7 +20,7 @@ def lower(spec: ResolvedSpec, plan: Plan) -> Program:
     signatures = _name_signatures([make_signature(spec, plan, run) for run in spec.runs])
     constants = _Constants(spec.target.max_seq_len)
     names = {signature.key: name for name, signature in signatures.items()}
-    buffers = {buffer.layer: buffer for buffer in plan.buffers}
+    buffers = {buffer.layer: buffer for buffer in plan.buffers if buffer.role == "history"}
     bindings = []
     for run in spec.runs:
         name = names[make_signature(spec, plan, run).key]
