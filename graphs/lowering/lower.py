@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import asdict
 
-import kvc.ops
 from kvc.graphs.graph import Graph
 from kvc.graphs.lowering.gqa import lower_gqa
 from kvc.graphs.lowering.signature import Signature, make_signature
 from kvc.graphs.lowering.step import step_sections
 from kvc.graphs.program import PHASES, Binding, Constant, Phase, Program
+from kvc.ops.rope_table import rope_table, table_digest
 from kvc.plan.types import Plan
 from kvc.specs.resolved import LayerRun, ResolvedSpec, Rope
 
@@ -77,6 +77,6 @@ class _Constants:
         if rope not in self._tables:
             name = self._tables[rope] = f"rope.{len(self._tables)}"
             params = {"rope": asdict(rope) | {"params": dict(rope.params)}, "rows": self.table_rows}
-            digest = kvc.ops.rope_table_digest(rope, self.table_rows)
+            digest = table_digest(rope_table(rope, self.table_rows))
             self.made[name] = Constant("rope_table", params | {"sha256": digest})
         return self._tables[rope]
