@@ -14,7 +14,7 @@ Domain = Literal["target", "draft"]
 
 @dataclass(frozen=True)
 class Rope:
-    """A rotary embedding: ``dim`` rotated features a head (the rest pass), ``params`` the kind's own numbers, sorted."""
+    """A rotary embedding: ``dim`` rotated features a head (the rest pass), ``params`` the kind's numbers, sorted."""
 
     kind: str
     layout: Literal["half", "interleaved"]

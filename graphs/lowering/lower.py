@@ -1,0 +1,82 @@
+"""Spec and plan -> Program."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+import kvc.ops
+from kvc.graphs.graph import Graph
+from kvc.graphs.lowering.gqa import lower_gqa
+from kvc.graphs.lowering.signature import Signature, make_signature
+from kvc.graphs.lowering.step import step_sections
+from kvc.graphs.program import PHASES, Binding, Constant, Phase, Program
+from kvc.plan.types import Plan
+from kvc.specs.resolved import LayerRun, ResolvedSpec, Rope
+
+LAYER_KINDS: dict[str, Callable[[str, Signature, Phase], Graph]] = {"gqa": lower_gqa}
+
+
+def lower(spec: ResolvedSpec, plan: Plan) -> Program:
+    """Lower every distinct layer once a phase and bind all layers; cost grows with signatures, not with depth."""
+    signatures = _name_signatures([make_signature(spec, plan, run) for run in spec.runs])
+    constants = _Constants(spec.target.max_seq_len)
+    names = {signature.key: name for name, signature in signatures.items()}
+    buffers = {buffer.layer: buffer for buffer in plan.buffers}
+    bindings = []
+    for run in spec.runs:
+        name = names[make_signature(spec, plan, run).key]
+        for offset, layer in enumerate(run.layers):
+            buffer = buffers[layer]
+            bindings.append(Binding(layer, name, buffer.pool, buffer.index, constants.of_layer(run, offset)))
+    return Program(
+        name=spec.name,
+        dtype=spec.dtype,
+        device=spec.target.device,
+        arch=spec.target.arch,
+        graphs={
+            (name, phase): LAYER_KINDS[signature.run.shape.kind](f"{name}.{phase}", signature, phase)
+            for name, signature in signatures.items()
+            for phase in PHASES
+        },
+        prologues={},
+        bindings=tuple(bindings),
+        constants=constants.made,
+        signatures={name: signature.describe() for name, signature in signatures.items()},
+        step={phase: step_sections(len(plan.lifecycles)) for phase in PHASES},
+        table_width=max(-(-spec.target.max_seq_len // run.tokens_per_page) for run in spec.runs),
+        buckets=spec.target.buckets,
+    )
+
+
+def _name_signatures(found: list[Signature]) -> dict[str, Signature]:
+    """Name the distinct signatures `gqa0`, `gqa1`, ... in the order of the layers."""
+    distinct = {signature.key: signature for signature in reversed(found)}
+    ordered = sorted(distinct.values(), key=lambda signature: signature.run.first)
+    return {f"{signature.run.shape.kind}{index}": signature for index, signature in enumerate(ordered)}
+
+
+class _Constants:
+    """Constants by content: layers with equal scales or equal RoPE share one."""
+
+    def __init__(self, table_rows: int) -> None:
+        self.table_rows = table_rows
+        self.made: dict[str, Constant] = {}
+        self._tables: dict[Rope, str] = {}
+
+    def of_layer(self, run: LayerRun, offset: int) -> dict[str, str]:
+        """Placeholder -> constant id for layer ``run.first + offset``."""
+        bound = {f"scale.{field}": self._scale(run.encoding, value) for field, value in run.scales.values}
+        rope = run.shape.rope
+        return bound | ({"table.rope": self._rope(rope)} if rope else {})
+
+    def _scale(self, encoding: str, value: float) -> str:
+        name = f"scale.{encoding}.{value!r}"
+        self.made.setdefault(name, Constant("scale", {"codec": encoding, "value": value}))
+        return name
+
+    def _rope(self, rope: Rope) -> str:
+        if rope not in self._tables:
+            name = self._tables[rope] = f"rope.{len(self._tables)}"
+            params = {"rope": asdict(rope) | {"params": dict(rope.params)}, "rows": self.table_rows}
+            digest = kvc.ops.rope_table_digest(rope, self.table_rows)
+            self.made[name] = Constant("rope_table", params | {"sha256": digest})
+        return self._tables[rope]

@@ -1,0 +1,57 @@
+"""What makes two layers share a graph, and the constants that differ between them."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kvc.plan.types import Plan
+from kvc.specs.resolved import LayerRun, ResolvedSpec
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Everything that changes a layer's graph; equal signatures share one graph a phase.
+
+    ``lifecycles`` and ``pages_per_slot`` are those of every pool of the plan: the page tables of a step are made
+    together.
+    """
+
+    run: LayerRun
+    pool: int
+    page_bytes: int
+    dtype: str
+    lifecycles: tuple[int, ...]
+    pages_per_slot: tuple[int, ...]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for layers that share graphs: position, spec line and the values of scales do not count."""
+        run = self.run
+        scaled = tuple(field for field, _ in run.scales.values)
+        return run.shape, run.coverage, run.encoding, run.tokens_per_page, run.domain, scaled, self.pool, self.dtype
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data for the manifest: what the callers of a layer graph must know."""
+        run = self.run
+        return {
+            "shape": asdict(run.shape),
+            "coverage": str(run.coverage),
+            "encoding": run.encoding,
+            "tokens_per_page": run.tokens_per_page,
+            "page_bytes": self.page_bytes,
+            "domain": run.domain,
+            "dtype": self.dtype,
+            "source": f"{run.source.path}:{run.source.line}",
+        }
+
+
+def make_signature(spec: ResolvedSpec, plan: Plan, run: LayerRun) -> Signature:
+    """The signature of a run of equal layers, which share one pool."""
+    buffer = next(buffer for buffer in plan.buffers if buffer.layer == run.first)
+    return Signature(
+        run,
+        buffer.pool,
+        buffer.page_bytes,
+        spec.dtype,
+        tuple(pool.lifecycle for pool in plan.pools),
+        tuple(pool.pages_per_slot for pool in plan.pools),
+    )

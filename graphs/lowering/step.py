@@ -1,0 +1,54 @@
+"""What a layer derives from the packed step buffer: the same in every layer, so a pass moves it to the prologue."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.fx
+
+from kvc.graphs.builder import GraphBuilder
+from kvc.graphs.lowering.signature import Signature
+from kvc.graphs.program import Section
+
+
+def step_sections(lifecycles: int) -> tuple[Section, ...]:
+    """Host data of one phase of a step: slot ids, committed lengths, query prefix sums, the sequence of each token."""
+    return (
+        Section("slot_tables", (lifecycles, "B", "W")),
+        Section("committed", ("B",)),
+        Section("query_starts", ("B + 1",)),
+        Section("sequence_ids", ("T",)),
+    )
+
+
+@dataclass(frozen=True)
+class StepValues:
+    """Nodes: ``page_table`` [B, W] of the layer's pool, ``positions`` and ``rows`` [T], lengths [B]; all int32."""
+
+    page_table: torch.fx.Node
+    positions: torch.fx.Node
+    rows: torch.fx.Node
+    lengths: torch.fx.Node
+    committed: torch.fx.Node
+    query_starts: torch.fx.Node
+
+
+def derive_step_values(b: GraphBuilder, signature: Signature, source: str) -> StepValues:
+    """Declare the step's sections and compute what the layer needs of them."""
+    lifecycles = max(signature.lifecycles) + 1
+    slot_tables, committed, query_starts, sequence_ids = (
+        b.placeholder("step", section.name, torch.int32, section.dims) for section in step_sections(lifecycles)
+    )
+    tables = b.call(
+        "kvc.copy_page_tables",
+        slot_tables,
+        source=source,
+        lifecycles=list(signature.lifecycles),
+        pages_per_slot=list(signature.pages_per_slot),
+        offsets=[0] * len(signature.lifecycles),
+    )
+    table = b.call("aten.select.int", tables, source=source, dim=0, index=signature.pool)
+    positions, lengths = b.call("kvc.step_positions", committed, query_starts, sequence_ids, source=source)
+    rows = b.call(
+        "kvc.write_rows", table, positions, sequence_ids, source=source, tokens_per_page=signature.run.tokens_per_page
+    )
+    return StepValues(table, positions, rows, lengths, committed, query_starts)

@@ -1,0 +1,155 @@
+"""A compiled cache program: graphs shared by equal layers, and the bindings that make them a model."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from kvc.graphs.graph import Graph
+
+Phase = Literal["context", "generation"]
+PHASES: tuple[Phase, ...] = ("context", "generation")
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the packed step buffer: int32, ``dims`` are numbers and dimension names (`("G", "B", "W")`)."""
+
+    name: str
+    dims: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor made when the artifact is loaded.
+
+    `scale`: float32[2], ``params`` codec and value. `rope_table`: float32[rows, dim], ``params`` the rotary embedding's
+    numbers and the sha256 of the table's bytes.
+    """
+
+    kind: Literal["scale", "rope_table"]
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Layer ``layer`` runs the graphs of ``signature`` on buffer ``index`` of each slot of ``pool``.
+
+    ``constants`` maps a placeholder (`scale.k`) to the id of its constant.
+    """
+
+    layer: int
+    signature: str
+    pool: int
+    index: int
+    constants: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Memory that captured graphs may use beside their own pool, in bytes; none is planned while no op asks for any."""
+
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class CaptureRegion:
+    """One callable to capture, and how each of its inputs is refreshed before a replay.
+
+    ``inputs`` maps a qualified placeholder to `static` (address fixed), `copied` (copied each step into a fixed buffer)
+    or `derived` (computed inside the captured region).
+    """
+
+    callable: str
+    phase: Phase
+    inputs: dict[str, Literal["static", "copied", "derived"]]
+
+
+@dataclass(frozen=True)
+class CapturePlan:
+    """What `GraphRunner` captures: a set of regions per bucket (number of sequences of a generation step)."""
+
+    buckets: tuple[int, ...]
+    regions: tuple[CaptureRegion, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything that runs in a step.
+
+    ``graphs`` are keyed by (signature, phase); ``prologues`` run once a step and are empty until
+    `hoist_step_invariants` makes them; ``signatures`` describe what made a layer's graph its own.
+    """
+
+    name: str
+    dtype: Literal["bf16", "fp16", "fp32"]
+    device: Literal["cpu", "cuda"]
+    arch: str | None
+    graphs: Mapping[tuple[str, Phase], Graph]
+    prologues: Mapping[Phase, Graph]
+    bindings: tuple[Binding, ...]
+    constants: Mapping[str, Constant]
+    signatures: Mapping[str, dict[str, Any]]
+    step: Mapping[Phase, tuple[Section, ...]]
+    table_width: int
+    buckets: tuple[int, ...]
+    workspace: Workspace = field(default_factory=Workspace)
+    capture: CapturePlan | None = None
+
+    def map_graphs(self, change: Callable[[Graph], Graph]) -> "Program":
+        """A program with ``change`` applied to every layer graph and prologue."""
+        return replace(
+            self,
+            graphs={key: change(graph) for key, graph in self.graphs.items()},
+            prologues={phase: change(graph) for phase, graph in self.prologues.items()},
+        )
+
+    def named_graphs(self) -> dict[str, Graph]:
+        """Name (`gqa0.generation`, `prologue.context`) -> graph, prologues first."""
+        graphs = {f"prologue.{phase}": graph for phase, graph in self.prologues.items()}
+        return graphs | {f"{signature}.{phase}": graph for (signature, phase), graph in self.graphs.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the graphs as plain data; the graphs travel as text."""
+        return {
+            "name": self.name,
+            "dtype": self.dtype,
+            "device": self.device,
+            "arch": self.arch,
+            "table_width": self.table_width,
+            "buckets": list(self.buckets),
+            "workspace": asdict(self.workspace),
+            "capture": asdict(self.capture) if self.capture else None,
+            "step": {phase: [[s.name, list(s.dims)] for s in sections] for phase, sections in self.step.items()},
+            "constants": {key: asdict(constant) for key, constant in self.constants.items()},
+            "signatures": dict(self.signatures),
+            "bindings": [asdict(binding) for binding in self.bindings],
+        }
+
+
+def program_from_json(data: Mapping[str, Any], graphs: Mapping[str, Graph]) -> Program:
+    """The program of ``Program.to_json`` and its graphs by name; KeyError or TypeError where the data is not one."""
+    return Program(
+        name=data["name"],
+        dtype=data["dtype"],
+        device=data["device"],
+        arch=data["arch"],
+        graphs={_key(name): graph for name, graph in graphs.items() if not name.startswith("prologue.")},
+        prologues={_key(name)[1]: graph for name, graph in graphs.items() if name.startswith("prologue.")},
+        bindings=tuple(Binding(**binding) for binding in data["bindings"]),
+        constants={key: Constant(**constant) for key, constant in data["constants"].items()},
+        signatures=dict(data["signatures"]),
+        step={phase: tuple(Section(n, tuple(d)) for n, d in rows) for phase, rows in data["step"].items()},
+        table_width=data["table_width"],
+        buckets=tuple(data["buckets"]),
+        workspace=Workspace(**data["workspace"]),
+        capture=_capture(data["capture"]),
+    )
+
+
+def _capture(data: Mapping[str, Any] | None) -> CapturePlan | None:
+    return data and CapturePlan(tuple(data["buckets"]), tuple(CaptureRegion(**region) for region in data["regions"]))
+
+
+def _key(name: str) -> tuple[str, Phase]:
+    signature, _, phase = name.rpartition(".")
+    return signature, phase  # type: ignore[return-value]

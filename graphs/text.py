@@ -1,0 +1,224 @@
+"""Canonical text of a graph: the durable form in golden files, diffs, errors and artifacts.
+
+One call a line, results numbered in program order, attributes sorted, dimensions by name, the chosen kernel after `@`,
+the spec line last as a comment. ``parse_graph`` gives a graph that prints the same text.
+"""
+
+import operator
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.fx
+
+from kvc.diagnostics import KvcError, Source, fail
+from kvc.graphs.builder import GraphBuilder
+from kvc.graphs.graph import Graph, op_name, qualified_name, result_values
+from kvc.graphs.symbols import DTYPE_NAMES, DTYPES
+
+_BARE = re.compile(r"[A-Za-z_][\w.-]*")
+_WORDS = {"none": None, "true": True, "false": False}
+
+
+# ---- printing ----------------------------------------------------------------------------------------------------
+
+
+def print_graph(graph: Graph, comments: bool = True) -> str:
+    """The canonical text; ``comments=False`` leaves the provenance out, as comparisons do."""
+    numbers = _Numbers()
+    lines = [f"graph {graph.name}"]
+    for node in graph.fx.nodes:
+        line = _node_line(graph, node, numbers)
+        if line:
+            source = node.meta.get("source") if comments else ""
+            lines.append(f"  {line}  # {source}" if source else f"  {line}")
+    return "\n".join(lines) + "\n"
+
+
+class _Numbers(dict[tuple[torch.fx.Node, int], int]):
+    """(call, result index) -> number."""
+
+    def define(self, node: torch.fx.Node, index: int) -> str:
+        self[node, index] = len(self)
+        return f"%{self[node, index]}"
+
+    def use(self, node: torch.fx.Node) -> str:
+        if node.target is operator.getitem:
+            call, index = node.args
+            return f"%{self[call, index]}"  # type: ignore[index]
+        return f"%{self[node, 0]}"
+
+
+def _node_line(graph: Graph, node: torch.fx.Node, numbers: _Numbers) -> str:
+    if node.target is operator.getitem:
+        return ""
+    if node.op == "output":
+        return "return " + ", ".join(f"{name}={numbers.use(value)}" for name, value in graph.outputs.items())
+    right = qualified_name(node) if node.op == "placeholder" else _call_text(node, numbers)
+    left = ", ".join(
+        f"{numbers.define(node, index)}: {graph.symbols.type_text(value)}"
+        for index, value in enumerate(result_values(node))
+    )
+    return f"{left} = {right}" if left else right
+
+
+def _call_text(node: torch.fx.Node, numbers: _Numbers) -> str:
+    arguments = ", ".join(_argument_text(argument, numbers) for argument in node.args)
+    attributes = ", ".join(f"{key}={_attribute_text(node.kwargs[key])}" for key in sorted(node.kwargs))
+    kernel = f" @{node.meta['kernel']}" if node.meta.get("kernel") else ""
+    return f"{op_name(node.target)}({arguments})" + (f" {{{attributes}}}" if attributes else "") + kernel
+
+
+def _argument_text(argument: Any, numbers: _Numbers) -> str:
+    if isinstance(argument, list | tuple):
+        return "[" + ", ".join(_argument_text(item, numbers) for item in argument) + "]"
+    return "none" if argument is None else numbers.use(argument)
+
+
+def _attribute_text(value: Any) -> str:
+    match value:
+        case None | True | False:
+            return str(value).lower()
+        case torch.dtype():
+            return f"torch.{DTYPE_NAMES[value]}"
+        case int() | float():
+            return repr(value)
+        case str():
+            if not _BARE.fullmatch(value) or value in _WORDS or value.startswith("torch."):
+                raise ValueError(f"attribute {value!r} has no text form")
+            return value
+        case list() | tuple():
+            return "[" + ", ".join(_attribute_text(item) for item in value) + "]"
+    raise ValueError(f"attribute {value!r} has no text form")
+
+
+# ---- parsing -----------------------------------------------------------------------------------------------------
+
+_HEADER = re.compile(r"graph ([\w.-]+)")
+_LINE = re.compile(
+    r"(?:(?P<left>%\d+: .*?) = )?(?P<op>[a-z_]+\.[\w.]+)(?:\((?P<args>[^()]*)\))?"
+    r"(?: \{(?P<attributes>.*)\})?(?: @(?P<kernel>\w+))?"
+)
+_RESULT = re.compile(r"%(\d+): (\w+)\[([^\]]*)\]")
+_RETURN = re.compile(r"return (.*)")
+_TOKEN = re.compile(r"\[|\]|[^\s,\[\]]+")
+
+
+def parse_graph(text: str, path: str = "<text>") -> Graph:
+    """Rebuild the graph that printed ``text``; results are inferred again and compared with the printed types.
+
+    Raises KvcError KVC302 with the line for text that is not a graph, KVC303 where a result's type differs.
+    """
+    return _Parser(path).parse(text)
+
+
+class _Parser:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.line = 0
+        self.values: dict[int, torch.fx.Node] = {}
+
+    def parse(self, text: str) -> Graph:
+        rows = enumerate(text.splitlines(), start=1)
+        for self.line, row in rows:
+            if row.strip():
+                break
+        else:
+            raise self.error("the text is empty")
+        header = _HEADER.fullmatch(row)
+        if not header:
+            raise self.error("expected 'graph NAME'")
+        self.builder = GraphBuilder(header[1])
+        for self.line, row in rows:
+            statement, _, source = row.strip().partition("  # ")
+            finished = self.statement(statement, source) if statement else None
+            if finished:
+                return finished
+        raise self.error("the graph has no return line: the text is cut off")
+
+    def error(self, message: str, code: str = "KVC302") -> KvcError:
+        return fail(code, message, source=Source(self.path, max(self.line, 1)))
+
+    def statement(self, statement: str, source: str) -> Graph | None:
+        returned = _RETURN.fullmatch(statement)
+        if returned:
+            pairs = (pair.split("=") for pair in returned[1].split(", ") if pair.count("=") == 1)
+            return self.builder.finish({name: self.value(reference) for name, reference in pairs})
+        match = _LINE.fullmatch(statement)
+        if not match:
+            raise self.error(f"not a statement: {statement[:80]}")
+        results = _RESULT.findall(match["left"] or "")
+        if match["args"] is None:
+            self.placeholder(match["op"], results)
+        else:
+            self.call(match, results, source)
+        return None
+
+    def placeholder(self, qualified: str, results: list[tuple[str, str, str]]) -> None:
+        role, _, name = qualified.partition(".")
+        if len(results) != 1 or results[0][1] not in DTYPES:
+            raise self.error(f"placeholder {qualified} needs one result of a known dtype")
+        number, dtype, shape = results[0]
+        sizes = tuple(part.strip() for part in shape.split(",")) if shape else ()
+        try:
+            self.values[int(number)] = self.builder.placeholder(role, name, DTYPES[dtype], sizes)
+        except (ValueError, SyntaxError) as error:
+            raise self.error(str(error)) from error
+
+    def call(self, match: re.Match[str], results: list[tuple[str, str, str]], source: str) -> None:
+        attributes = dict(self.attributes(match["attributes"] or ""))
+        arguments = self.items(iter(_TOKEN.findall(match["args"])), self.value)
+        try:
+            made = self.builder.call(match["op"], *arguments, source=source, **attributes)
+        except KeyError as error:
+            raise self.error(f"there is no op {match['op']}") from error
+        nodes = made if isinstance(made, tuple) else (made,) if made is not None else ()
+        if len(nodes) != len(results):
+            raise self.error(f"{match['op']} has {len(nodes)} results, the text names {len(results)}", "KVC303")
+        for node, (number, dtype, shape) in zip(nodes, results, strict=True):
+            self.bind(node, int(number), f"{dtype}[{shape}]")
+        if match["kernel"]:
+            self.last_call().meta["kernel"] = match["kernel"]
+
+    def last_call(self) -> torch.fx.Node:
+        return next(node for node in reversed(self.builder.graph.fx.nodes) if node.target is not operator.getitem)
+
+    def bind(self, node: torch.fx.Node, number: int, printed: str) -> None:
+        inferred = self.builder.graph.symbols.type_text(node.meta["val"])
+        if inferred != printed:
+            raise self.error(f"%{number} is printed as {printed} but is {inferred}", "KVC303")
+        self.values[number] = node
+
+    def value(self, token: str) -> torch.fx.Node | None:
+        if token == "none":
+            return None
+        if not token.startswith("%") or not token[1:].isdigit() or int(token[1:]) not in self.values:
+            raise self.error(f"{token} is not a value defined above")
+        return self.values[int(token[1:])]
+
+    def items(self, tokens: Iterator[str], read: Any) -> list[Any]:
+        """Values up to the closing bracket or the end; lists nest."""
+        found = []
+        for token in tokens:
+            if token == "]":
+                break
+            found.append(self.items(tokens, read) if token == "[" else read(token))
+        return found
+
+    def attributes(self, text: str) -> Iterator[tuple[str, Any]]:
+        for key, value in re.findall(r"(\w+)=(\[[^\]]*\]|[^,]+)", text):
+            yield key, self.items(iter(_TOKEN.findall(value)), _literal)[0]
+
+
+def _literal(token: str) -> Any:
+    if token in _WORDS:
+        return _WORDS[token]
+    if token.startswith("torch."):
+        return DTYPES[token.removeprefix("torch.")]
+    for kind in (int, float):
+        try:
+            return kind(token)
+        except ValueError:
+            continue
+    return token

@@ -1,0 +1,75 @@
+"""Bytes to tokens and tokens to bytes, in whole slots, for any mix of sequences.
+
+A number of tokens is held as sequences of at most ``max_len`` tokens: as many whole ones as it fills and one with the
+rest (``max_len`` None: one sequence). Both directions count slots with `held_pages`, so they agree exactly:
+``bytes_for_tokens(tokens_for_bytes(b)) <= b < bytes_for_tokens(tokens_for_bytes(b) + 1)``.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from kvc.plan.stale import held_pages, page_limit
+from kvc.plan.types import Plan
+
+Slots = dict[int, int]
+
+
+def slots_for_lengths(plan: Plan, lengths: Iterable[int] | Mapping[int, int]) -> Slots:
+    """Slots of each pool group that sequences of these lengths hold; a mapping counts the sequences of a length."""
+    slots: Counter[int] = Counter({group.id: 0 for group in plan.pool_groups})
+    for length, sequences in Counter(lengths).items():
+        for lifecycle in plan.lifecycles:
+            pages = held_pages(lifecycle.coverage, length, lifecycle.tokens_per_page)
+            slots[lifecycle.pool_group] += sequences * pages
+    return dict(slots)
+
+
+def bytes_for_lengths(plan: Plan, lengths: Iterable[int] | Mapping[int, int]) -> int:
+    """Bytes of those slots."""
+    slots = slots_for_lengths(plan, lengths)
+    return sum(slots[group.id] * group.slot_bytes for group in plan.pool_groups)
+
+
+def mix_of(tokens: int, max_len: int | None = None) -> dict[int, int]:
+    """The lengths as which ``tokens`` are held: length -> number of sequences."""
+    if max_len is None:
+        return {tokens: 1}
+    whole, rest = divmod(tokens, max_len)
+    return {max_len: whole, rest: 1} if rest else {max_len: whole}
+
+
+def bytes_for_tokens(plan: Plan, tokens: int, max_len: int | None = None) -> int:
+    """Bytes that ``tokens`` take, in whole slots."""
+    return bytes_for_lengths(plan, mix_of(tokens, max_len))
+
+
+def tokens_for_bytes(plan: Plan, nbytes: int, max_len: int | None = None) -> int | None:
+    """Most tokens that ``nbytes`` hold; None where one sequence of any length fits (no layer grows without bound)."""
+    if max_len is None:
+        return _longest(plan, nbytes)
+    whole, rest = divmod(nbytes, bytes_for_tokens(plan, max_len))
+    return whole * max_len + _search(plan, rest, max_len - 1)
+
+
+def _longest(plan: Plan, nbytes: int) -> int | None:
+    growing = [lifecycle for lifecycle in plan.lifecycles if lifecycle.bytes_per_token]
+    if growing:
+        return _search(plan, nbytes, min(int(nbytes / lifecycle.bytes_per_token) for lifecycle in growing))
+    flat = _flat_from(plan)
+    longest = _search(plan, nbytes, flat)
+    return None if longest == flat else longest
+
+
+def _flat_from(plan: Plan) -> int:
+    """A length from which on a sequence without growing layers takes no more pages."""
+    rules = ((lifecycle.coverage, lifecycle.tokens_per_page) for lifecycle in plan.lifecycles)
+    return max((page_limit(coverage, size) or 0) * size for coverage, size in rules)
+
+
+def _search(plan: Plan, nbytes: int, most: int) -> int:
+    """The longest sequence of at most ``most`` tokens that fits; its bytes never fall with its length."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if bytes_for_tokens(plan, middle) <= nbytes else (low, middle - 1)
+    return low

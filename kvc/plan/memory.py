@@ -1,0 +1,77 @@
+"""What a memory size makes of a plan: slots of each pool group, tokens, sequences, and what was left out of the sum."""
+
+from dataclasses import replace
+from fractions import Fraction
+from math import gcd
+
+from kvc.diagnostics import fail
+from kvc.plan.capacity import bytes_for_lengths, bytes_for_tokens, mix_of, slots_for_lengths, tokens_for_bytes
+from kvc.plan.stale import ceil_div
+from kvc.plan.types import Capacity, Plan
+from kvc.specs.resolved import Memory, ResolvedSpec
+from kvc.specs.sizes import format_size
+
+UNKNOWN = "capacity unknown: no memory size; give --device 139GiB here or `memory: {device: 139GiB}` in the spec"
+WHOLE = "the cache takes the whole device: the spec has no `memory` section with a free_fraction or a reserve"
+NO_RESERVE = "not subtracted: weights, activations and workspace (give `memory.reserve`)"
+
+
+def with_capacity(plan: Plan, spec: ResolvedSpec, device_bytes: int | None) -> Plan:
+    """The plan with slots, capacity and notes for the spec's memory, or for ``device_bytes`` in its place.
+
+    Raises KvcError (KVC203) where the device is not larger than the spec's reserve.
+    """
+    memory = _memory(spec, device_bytes)
+    if memory is None:
+        return replace(plan, notes=(UNKNOWN,))
+    budget = cache_bytes(memory)
+    length = _whole_pages(plan, spec.target.max_seq_len)
+    tokens = tokens_for_bytes(plan, budget, length) or 0
+    mix = mix_of(tokens, length)
+    slots = slots_for_lengths(plan, mix)
+    capacity = Capacity(
+        memory_bytes=memory.device_bytes,
+        reserve_bytes=memory.reserve_bytes,
+        free_fraction=memory.free_fraction,
+        cache_bytes=budget,
+        used_bytes=bytes_for_lengths(plan, mix),
+        tokens=tokens,
+        max_seq_len=spec.target.max_seq_len,
+        sequences_at_max_len=budget // bytes_for_tokens(plan, spec.target.max_seq_len),
+    )
+    groups = tuple(replace(group, num_slots=slots[group.id]) for group in plan.pool_groups)
+    return replace(plan, pool_groups=groups, capacity=capacity, notes=_notes(plan, spec, capacity))
+
+
+def _memory(spec: ResolvedSpec, device_bytes: int | None) -> Memory | None:
+    """The spec's memory on the device asked for; without a `memory` section the cache may take all of it."""
+    if device_bytes is None:
+        return spec.memory
+    memory = replace(spec.memory or Memory(0, 1.0, 0), device_bytes=device_bytes)
+    if memory.device_bytes <= memory.reserve_bytes:
+        sizes = f"{format_size(memory.device_bytes)} of memory, {format_size(memory.reserve_bytes)} of it reserved"
+        raise fail("KVC203", f"no memory left for a cache: {sizes}", help="give a larger --device")
+    return memory
+
+
+def cache_bytes(memory: Memory) -> int:
+    """What the cache may take: the fraction, read as the decimal that was written, of what the reserve leaves."""
+    return int((memory.device_bytes - memory.reserve_bytes) * Fraction(str(memory.free_fraction)))
+
+
+def _whole_pages(plan: Plan, tokens: int) -> int:
+    """``tokens`` rounded up as far as no lifecycle needs another page: a full cache is counted in whole pages."""
+    step = gcd(*(lifecycle.tokens_per_page for lifecycle in plan.lifecycles))
+    return ceil_div(tokens, step) * step
+
+
+def _notes(plan: Plan, spec: ResolvedSpec, capacity: Capacity) -> tuple[str, ...]:
+    """What a reader must know about the capacity and cannot see in its numbers."""
+    one = bytes_for_tokens(plan, capacity.max_seq_len)
+    longest = f"one sequence of {capacity.max_seq_len:,} tokens takes {format_size(one)}"
+    rules = (
+        (spec.memory is None, WHOLE),
+        (capacity.reserve_bytes == 0, NO_RESERVE),
+        (capacity.sequences_at_max_len == 0, f"{longest}, more than the cache's {format_size(capacity.cache_bytes)}"),
+    )
+    return tuple(note for holds, note in rules if holds)
