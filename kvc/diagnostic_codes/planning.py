@@ -2,4 +2,26 @@
 
 from kvc.diagnostic_codes.code import Code
 
-CODES: dict[str, Code] = {}
+CODES: dict[str, Code] = {
+    "KVC201": Code(
+        "a row that does not divide into its encoding's groups",
+        "An encoding stores whole groups of values in whole bytes; the width of every field of a row must divide.",
+        "head_dim: 65  # under an encoding with a scale per 16 values",
+    ),
+    "KVC202": Code(
+        "layers of one lifecycle with different pages",
+        "Layers with the same coverage and domain allocate and release their pages together, so one page must hold the "
+        "same tokens in each of them.",
+        "one full layer with tokens_per_page 32, another with 64",
+    ),
+    "KVC203": Code(
+        "no memory left for a cache",
+        "The device must be larger than the spec's `memory.reserve`.",
+        "kvc plan SPEC --device 1GiB  # the spec reserves 20GiB",
+    ),
+    "KVC204": Code(
+        "a size that cannot be read",
+        "A size is a number and a unit: GB = 1e9 bytes, GiB = 2^30 bytes; without a unit it is bytes.",
+        "kvc plan SPEC --device 139Gi",
+    ),
+}

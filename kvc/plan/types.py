@@ -1,8 +1,8 @@
 """The memory plan as plain data.
 
-Every class is frozen and goes through JSON unchanged (`to_json`, `from_json`): a plan made from a spec, one read from
-an artifact and one printed by ``kvc plan --json`` are equal. Graphs, artifact and runtime import this file, so it imports
-no more than the standard library and the equally plain `kvc.diagnostics` and `kvc.specs.resolved`.
+Every class is frozen and goes through JSON unchanged (`to_json`, `from_json`): a plan made from a spec, one read
+from an artifact and one printed by ``kvc plan --json`` are equal. Graphs, artifact and runtime import this file, so
+it imports no more than the standard library and the equally plain `kvc.diagnostics` and `kvc.specs.resolved`.
 
 Units: ``*_bytes`` are whole bytes, ``bytes_per_token`` exact fractions, ``layers`` indices into the model.
 """
