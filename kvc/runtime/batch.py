@@ -5,7 +5,7 @@ sequences (length 0, page -1, sequence id -1) so that its shapes are those of a 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
@@ -60,15 +60,14 @@ class Part:
         return {"B": self.padded_sequences, "T": self.padded_tokens, "W": self.width}
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Step:
     """What `Cache.begin` answers; `Cache.layer` and `Cache.commit` take it for granted until the next one.
 
-    ``bucket`` is (sequences, tokens a sequence) of the generation part as its graph sees it, None without one.
+    Two steps are never equal: the cache knows its own by identity.
     """
 
     parts: tuple[Part, ...]
-    state: str = field(default="packed", compare=False)
 
     @property
     def requests(self) -> tuple[Request, ...]:
@@ -89,17 +88,14 @@ class Step:
     def bucket(self) -> tuple[int, int] | None:
         """Padded sequences of the generation part and tokens of each; the key of a captured graph."""
         generation = [part for part in self.parts if part.phase == "generation"]
-        return next(
-            ((part.padded_sequences, part.padded_tokens // part.padded_sequences) for part in generation), None
-        )
+        return next(((part.padded_sequences, part.padded_tokens // part.padded_sequences) for part in generation), None)
 
     @property
     def rows(self) -> dict[SequenceId, slice]:
         """Rows of each sequence in q, k, v and the output."""
         ends = np.cumsum([0, *(request.tokens for request in self.requests)]).tolist()
         return {
-            request.id: slice(start, stop)
-            for request, (start, stop) in zip(self.requests, pairwise(ends), strict=True)
+            request.id: slice(start, stop) for request, (start, stop) in zip(self.requests, pairwise(ends), strict=True)
         }
 
 
@@ -152,7 +148,9 @@ def _check_requests(requests: Sequence[Request]) -> None:
         raise fail("KVC504", "a step of no requests")
     for request in requests:
         if request.phase not in PHASES:
-            raise fail("KVC504", f"sequence {request.id!r}: unknown phase {request.phase!r}", help=f"use {PHASES}")
+            raise fail(
+                "KVC504", f"sequence {request.id!r}: unknown phase {request.phase!r}", help="use " + " or ".join(PHASES)
+            )
         if isinstance(request.tokens, bool) or not isinstance(request.tokens, int) or request.tokens < 1:
             message = f"sequence {request.id!r}: tokens must be an integer of at least 1, not {request.tokens!r}"
             raise fail("KVC504", message)
@@ -201,6 +199,8 @@ class StepPacker:
     """
 
     def __init__(self, sections: Mapping[Phase, Sequence[Section]], manager: CacheManager) -> None:
+        for section in {section.name for part in sections.values() for section in part} - _FILL.keys():
+            raise fail("KVC511", f"the program's step has a section {section!r} that this runtime cannot fill")
         self._sections, self._manager = sections, manager
 
     def capacity(self, limits: Limits, buckets: Sequence[int]) -> int:
@@ -226,9 +226,12 @@ class StepPacker:
     def pack(self, step: Step, placed: Sequence[Placed], buffer: np.ndarray) -> int:
         """Fill int32 ``buffer`` (the gaps too, with 0); returns the elements that the step takes.
 
-        Lengths and tables are the manager's: committed tokens as before the step, tables with the step's pages.
+        Lengths and tables are the manager's: committed tokens as before the step, tables with the step's pages. KVC503
+        for a step that does not fit.
         """
         end = self._end(placed)
+        if end > len(buffer):
+            raise fail("KVC503", f"a step of {step.padded_tokens} padded tokens is over the limits of the program")
         buffer[:end] = 0
         parts = {part.phase: part for part in step.parts}
         for section in placed:

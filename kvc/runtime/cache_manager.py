@@ -260,9 +260,7 @@ class CacheManager:
         held = [self.held_slots(name) for name in sequences]
         return {group: sum(slots[group] for slots in held) for group in range(len(self._groups))}
 
-    def _fitting(
-        self, tokens: Mapping[SequenceId, int], rollback: Mapping[SequenceId, int]
-    ) -> dict[SequenceId, int]:
+    def _fitting(self, tokens: Mapping[SequenceId, int], rollback: Mapping[SequenceId, int]) -> dict[SequenceId, int]:
         free, fitting = list(self.free_slots), {}
         for name, count in tokens.items():
             count, needed = self._longest(self._find(name), count, rollback.get(name, 0), free)

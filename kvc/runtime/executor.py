@@ -1,6 +1,5 @@
 """Runs a graph: compiled once into a flat list of op calls over numbered values."""
 
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -78,20 +77,17 @@ class Executor:
     def _call(self, node: torch.fx.Node, last_uses: tuple[torch.fx.Node, ...]) -> _Call:
         nodes = [name for name, value in node.kwargs.items() if isinstance(value, torch.fx.Node)]
         if nodes:
-            raise ValueError(f"graph {self.name}: keyword {nodes[0]} of {node.target} is a tensor; tensors are positional")
+            raise ValueError(
+                f"graph {self.name}: keyword {nodes[0]} of {node.target} is a tensor; tensors are positional"
+            )
         assert callable(node.target)
         return _Call(
-            _callable(node.target),
+            node.target,
             tuple(self._argument(value) for value in node.args),
             dict(node.kwargs),
             self._slots[node],
             tuple(self._slots[value] for value in last_uses),
         )
-
-
-def _callable(target: Callable[..., Any]) -> Callable[..., Any]:
-    """The function behind an op overload: the overload object itself costs a microsecond a call more."""
-    return operator.getitem if target is operator.getitem else target
 
 
 def _last_uses(graph: Graph) -> dict[torch.fx.Node, tuple[torch.fx.Node, ...]]:

@@ -231,9 +231,7 @@ class Model:
         committed, scheduled, rollback = self.state[name]
         at, size = self.cycles[index], self.cycles[index].tokens_per_page
         total = committed + scheduled
-        held = {
-            page for page in range(-(-committed // size)) if self.readable(at.coverage, page, size, committed)
-        }
+        held = {page for page in range(-(-committed // size)) if self.readable(at.coverage, page, size, committed)}
         lowest = max(committed, total - rollback)
         new = range(-(-committed // size), -(-total // size))
         return held | {page for page in new if self.readable(at.coverage, page, size, lowest)}
