@@ -1,7 +1,8 @@
 """One step of an engine: which tokens of which sequences run, and its host data in one int32 buffer.
 
-Rows of q, k and v follow the requests in order, context requests first. A generation part is padded to the next bucket of
-sequences (length 0, page -1, sequence id -1) so that its shapes are those of a captured graph; context parts are exact.
+Rows of q, k and v follow the requests in order, context requests first. A generation part is padded to the next bucket
+of sequences (length 0, page -1, sequence id -1) so that its shapes are those of a captured graph; context parts are
+exact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,8 @@ SECTION_ALIGNMENT = 4  # int32 elements: sections start on 16 bytes
 
 @dataclass(frozen=True)
 class Request:
-    """``tokens`` new tokens of sequence ``id``: a prompt or a chunk of it (context), or 1 + draft tokens (generation)."""
+    """``tokens`` new tokens of sequence ``id``: a prompt or a chunk of it (context), or 1 + draft tokens
+    (generation)."""
 
     id: SequenceId
     tokens: int

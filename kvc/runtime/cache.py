@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-import numpy as np
 import torch
 
 from kvc.diagnostics import KvcError, fail
 from kvc.graphs.graph import qualified_name
 from kvc.graphs.program import Phase, Program
 from kvc.plan.types import Plan
-from kvc.runtime.batch import Part, Placed, Request, Step, StepPacker, make_step, padding_step
+from kvc.runtime.batch import Placed, Request, Step, StepPacker, make_step, padding_step
 from kvc.runtime.cache_manager import CacheManager, Limits
 from kvc.runtime.constants import make_constants
 from kvc.runtime.executor import Executor
@@ -23,8 +22,9 @@ Tensors = dict[str, torch.Tensor]
 class Cache:
     """The paged KV cache of one model.
 
-    A step: ``begin`` (pages, one copy to the device, prologue), ``layer(i, q, k, v)`` for each attention layer, ``commit``.
-    Rows of q, k, v are the requests' tokens in order, context requests first. ``num_slots``: one entry a pool group.
+    A step: ``begin`` (pages, one copy to the device, prologue), ``layer(i, q, k, v)`` for each attention layer,
+    ``commit``. Rows of q, k, v are the requests' tokens in order, context requests first. ``num_slots``: one entry a
+    pool group.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class Cache:
     def begin(self, requests: Sequence[Request], prologue: bool = True) -> Step:
         """Take the step's pages, copy its host data in one go, and run the prologue of each phase.
 
-        ``prologue=False`` leaves that to a captured graph (`prologue`). Raises `OutOfPages` and whatever `make_step` and
-        `CacheManager.extend` raise, with nothing changed; KVC505 while another step is open.
+        ``prologue=False`` leaves that to a captured graph (`prologue`). Raises `OutOfPages` and whatever `make_step`
+        and `CacheManager.extend` raise, with nothing changed; KVC505 while another step is open.
         """
         if self._step is not None:
             raise fail("KVC505", "begin while a step is open", help="commit it or abort it first")
@@ -106,9 +106,9 @@ class Cache:
     def layer(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Attention of model layer ``layer`` over the step's rows; stores k and v.
 
-        q ``[T, H, D]``, k ``[T, Hk, D]``, v ``[T, Hk, V]`` before RoPE, in the program's dtype; returns ``[T, H, V]``. T is
-        ``step.tokens``, or ``step.padded_tokens`` for a caller whose inputs are bucket-sized (padding rows of the output
-        are 0). KVC505 without an open step, KVC506 for a wrong layer, shape, dtype or device.
+        q ``[T, H, D]``, k ``[T, Hk, D]``, v ``[T, Hk, V]`` before RoPE, in the program's dtype; returns ``[T, H, V]``.
+        T is ``step.tokens``, or ``step.padded_tokens`` for a caller whose inputs are bucket-sized (padding rows of the
+        output are 0). KVC505 without an open step, KVC506 for a wrong layer, shape, dtype or device.
         """
         step = self._open_step("layer")
         bound = self._layer(layer)

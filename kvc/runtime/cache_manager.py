@@ -1,8 +1,8 @@
 """Which sequence holds which slots: host only, numpy only, the same for every device.
 
 A **slot** of a pool group holds one page of each buffer of a lifecycle; a sequence has one int32 slot table a lifecycle
-whose entry `p` is the slot of tokens `[p*S, (p+1)*S)`, -1 where none is held. Every call either does all that it was asked
-or raises and changes nothing.
+whose entry `p` is the slot of tokens `[p*S, (p+1)*S)`, -1 where none is held. Every call either does all that it was
+asked or raises and changes nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,8 +41,8 @@ class _Sequence:
 class CacheManager:
     """Slot tables of all admitted sequences.
 
-    One step is `extend` (pages for this step's tokens) and `commit` (how many of them were accepted). ``num_slots`` has one
-    entry a pool group. Slots are given lowest first, so equal schedules give equal tables.
+    One step is `extend` (pages for this step's tokens) and `commit` (how many of them were accepted). ``num_slots`` has
+    one entry a pool group. Slots are given lowest first, so equal schedules give equal tables.
     """
 
     def __init__(self, lifecycles: Sequence[Lifecycle], num_slots: Sequence[int], limits: Limits) -> None:
@@ -109,8 +109,87 @@ class CacheManager:
     def extend(self, tokens: Mapping[SequenceId, int], rollback: Mapping[SequenceId, int] | None = None) -> None:
         """Take the pages of a step: ``tokens`` more for each sequence, all of them or none.
 
-        ``rollback``: how many of a sequence's last tokens may not be accepted; pages that only the longest outcome lets go
-        stay. Raises `OutOfPages`, KVC501 (unknown), KVC503 (over a limit), KVC504 (not a number of tokens) or KVC505
+        ``rollback``: how many of a sequence's last tokens may not be accepted; pages that only the longest outcome lets
+        go stay. Raises `OutOfPages`, KVC501 (unknown), KVC503 (over a limit), KVC504 (not a number of tokens) or KVC505
+        (the sequence's last step is not committed).
+        """
+        rollback = rollback or {}
+        for sequence, count in tokens.items():
+            self._check_extend(sequence, count)
+        if sum(tokens.values()) > self.limits.max_tokens:
+            raise self._over("max_tokens", "the step", sum(tokens.values()))
+        new = {name: self._new_pages(self._find(name), n, rollback.get(name, 0)) for name, n in tokens.items()}
+        needed = self._count(new.values())
+        if any(need > group.free for need, group in zip(needed, self._groups, strict=True)):
+            raise self._out_of_pages(tokens, rollback, needed)
+        for sequence, pages in new.items():
+            self._take(self._sequences[sequence], pages, tokens[sequence])
+
+    def commit(self, accepted: Mapping[SequenceId, int]) -> None:
+        """End a step: ``accepted`` of each sequence's scheduled tokens count, the pages of the others go back.
+
+        0 undoes the step for that sequence. Then pages that its coverage no longer reads are released. Raises KVC501 or
+        KVC507 (nothing scheduled, more than scheduled, fewer than ``rollback`` allowed for).
+        """
+        for name, count in accepted.items():
+            self._check_commit(self._find(name), count)
+        for name, count in accepted.items():
+            sequence = self._sequences[name]
+            sequence.committed += count
+            sequence.scheduled = 0
+            for cycle in self.lifecycles:
+                self._trim(sequence, cycle)
+
+    def preempted(self) -> dict[SequenceId, int]:
+        """Preempted sequences and the tokens that each must recompute when it is admitted again."""
+        return dict(self._preempted)
+
+    @property
+    def free_slots(self) -> tuple[int, ...]:
+        """Free slots of each pool group."""
+        return tuple(group.free for group in self._groups)
+
+    def committed(self, sequence: SequenceId) -> int:
+        """Tokens stored and accepted."""
+        return self._find(sequence).committed
+
+    def scheduled(self, sequence: SequenceId) -> int:
+        """Tokens of the step in flight: extended, not committed yet."""
+        return self._find(sequence).scheduled
+
+    def held_slots(self, sequence: SequenceId) -> dict[int, int]:
+        """Slots that a sequence holds in each pool group."""
+        held = dict.fromkeys(range(len(self._groups)), 0)
+        row = self._find(sequence).row
+        for cycle in self.lifecycles:
+            held[cycle.pool_group] += int((self._tables[cycle.id, row] >= 0).sum())
+        return held
+
+    def slot_tables(self, sequences: Iterable[SequenceId], width: int | None = None) -> np.ndarray:
+        """A copy of the tables, int32 ``[lifecycles, sequences, width]``; width None is the full width."""
+        rows = [self._find(sequence).row for sequence in sequences]
+        return self._tables[:, rows, :width]
+
+    def admit(self, sequence: SequenceId) -> int:
+        """Start a sequence, or a preempted one again; it holds nothing yet.
+
+        Returns the tokens that a preempted sequence has to recompute (0 for a new one). KVC502 if it is admitted
+        already, KVC503 over ``max_sequences``.
+        """
+        if sequence in self._sequences:
+            raise fail("KVC502", f"sequence {sequence!r} is admitted already")
+        if not self._rows.free:
+            raise self._over("max_sequences", f"sequence {sequence!r}", len(self._sequences) + 1)
+        (row,) = self._rows.take(1)
+        count = len(self.lifecycles)
+        self._sequences[sequence] = _Sequence(sequence, row, [0] * count, [0] * count)
+        return self._preempted.pop(sequence, 0)
+
+    def extend(self, tokens: Mapping[SequenceId, int], rollback: Mapping[SequenceId, int] | None = None) -> None:
+        """Take the pages of a step: ``tokens`` more for each sequence, all of them or none.
+
+        ``rollback``: how many of a sequence's last tokens may not be accepted; pages that only the longest outcome lets
+        go stay. Raises `OutOfPages`, KVC501 (unknown), KVC503 (over a limit), KVC504 (not a number of tokens) or KVC505
         (the sequence's last step is not committed).
         """
         rollback = rollback or {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-import kvc.ops
+from kvc.ops.rope_table import rope_table
 from kvc.diagnostics import fail
 from kvc.graphs.program import Constant
 from kvc.ops.codecs import scale_operand
@@ -25,7 +25,7 @@ def _scale(name: str, params: Mapping[str, Any]) -> torch.Tensor:
 def _rope_table(name: str, params: Mapping[str, Any]) -> torch.Tensor:
     fields = params["rope"]
     rope = Rope(**{**fields, "params": tuple(sorted(dict(fields["params"]).items()))})
-    table = kvc.ops.rope_table(rope, params["rows"])
+    table = rope_table(rope, params["rows"])
     digest = hashlib.sha256(table.numpy().tobytes()).hexdigest()
     if digest != params["sha256"]:
         message = f"{name}: this machine computes another rope table ({digest[:12]}) than the artifact's"

@@ -28,8 +28,8 @@ class _Call:
 class Executor:
     """A compiled graph; one costs nothing to keep and can be run any number of times.
 
-    Inputs are by qualified placeholder name (`input.q`, `pool.history`), outputs by name. Values are dropped after their
-    last use, so a step holds what its longest-lived values need.
+    Inputs are by qualified placeholder name (`input.q`, `pool.history`), outputs by name. Values are dropped after
+    their last use, so a step holds what its longest-lived values need.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -55,7 +55,7 @@ class Executor:
         except KeyError:
             raise fail("KVC506", f"graph {self.name}: input {name} is missing") from None
         for call in self._calls:
-            arguments = [values[a] if type(a) is int else [values[i] for i in a] for a in call.arguments]  # type: ignore[union-attr]
+            arguments = [[values[i] for i in a] if isinstance(a, list) else values[a] for a in call.arguments]
             values[call.out] = call.op(*arguments, **call.keywords)
             for slot in call.free:
                 values[slot] = None

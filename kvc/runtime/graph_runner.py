@@ -1,8 +1,8 @@
 """Captures a callable per bucket and replays it on fixed memory, as a CUDA graph does.
 
-On a CPU the graph is the recorded op list: a replay runs the same ops on the same buffers, so that what would break under
-a CUDA graph breaks here, at capture or at the first replay, with a reason. A number that Python computes inside the
-callable is baked in, as it is in a CUDA graph.
+On a CPU the graph is the recorded op list: a replay runs the same ops on the same buffers, so that what would break
+under a CUDA graph breaks here, at capture or at the first replay, with a reason. A number that Python computes inside
+the callable is baked in, as it is in a CUDA graph.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -64,11 +64,11 @@ class GraphRunner:
     def capture(self, bucket: Hashable, fn: Callable[[], Any], static: Tensors, copied: Tensors) -> Any:
         """Run ``fn()`` once, recording it, and return its output: tensors in any nesting, valid until the next replay.
 
-        ``static``: tensors whose memory stays where it is (weights, pools, constants). The mapping itself is kept and read
-        again at every replay, so replacing an entry is noticed. ``copied``: tensors that get a new value at each replay.
-        Both cover views of them. ``fn`` really runs: let it work on padding (`Cache.padding_step`) to leave pools alone.
-        Errors: KVC520 (a tensor with no rule), KVC521 (read on the host), KVC522 (random numbers), KVC523 (an op with
-        no fixed shape), KVC525 (bucket captured already, a tensor that cannot be registered).
+        ``static``: tensors whose memory stays where it is (weights, pools, constants). The mapping itself is kept and
+        read again at every replay, so replacing an entry is noticed. ``copied``: tensors that get a new value at each
+        replay. Both cover views of them. ``fn`` really runs: let it work on padding (`Cache.padding_step`) to leave
+        pools alone. Errors: KVC520 (a tensor with no rule), KVC521 (read on the host), KVC522 (random numbers), KVC523
+        (an op with no fixed shape), KVC525 (bucket captured already, a tensor that cannot be registered).
         """
         if bucket in self._captured:
             raise fail("KVC525", f"bucket {bucket!r} is captured already")

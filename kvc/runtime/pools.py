@@ -14,8 +14,9 @@ ALIGNMENT = 16  # bytes; every page starts on a multiple of it
 class PoolMemory:
     """Slots of every pool group.
 
-    Lifecycles of one group share slots, and so memory: the pool at position `p` of a lifecycle lies in the group's `p`-th
-    tensor, uint8 ``[num_slots, slot_bytes]``. ``fill`` is the byte that new memory holds; a cache must work with any.
+    Lifecycles of one group share slots, and so memory: the pool at position `p` of a lifecycle lies in the group's
+    `p`-th tensor, uint8 ``[num_slots, slot_bytes]``. ``fill`` is the byte that new memory holds; a cache must work with
+    any.
     """
 
     def __init__(self, plan: Plan, num_slots: Sequence[int], device: str | torch.device, fill: int = 0) -> None:

@@ -1,8 +1,8 @@
 """Records the op list of a callable and enforces the capture contract while it runs.
 
-Every tensor an op reads must be registered (static, or copied each step) or come from an op recorded before: a tensor made
-from host data inside the callable would be frozen at its first value. For the same reason nothing may be read back by the
-host, no shape may depend on data, and no random number may be drawn.
+Every tensor an op reads must be registered (static, or copied each step) or come from an op recorded before: a tensor
+made from host data inside the callable would be frozen at its first value. For the same reason nothing may be read back
+by the host, no shape may depend on data, and no random number may be drawn.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -79,7 +79,7 @@ class Recorder:
 
     @contextmanager
     def writing_number(self) -> Iterator[None]:
-        """While active (`x[0] = 1`), torch makes a tensor of a Python number, which is baked in like any other number."""
+        """While active (`x[0] = 1`), torch makes a tensor of a Python number, baked in like any other number."""
         self._literals = []
         yield
         self.buffers += self._literals

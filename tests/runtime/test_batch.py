@@ -1,6 +1,7 @@
 """Shaping and packing a step, checked section by section on hand-made sequences."""
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -73,7 +74,7 @@ def test_sections_are_aligned_and_do_not_overlap(manager):
     requests = [Request("a", 3), Request("b", 1, "generation"), Request("c", 1, "generation")]
     _, placed = pack(make_step(requests, manager, BUCKETS), manager)
     assert all(at.offset % 4 == 0 for at in placed)
-    assert all(before.stop <= after.offset for before, after in zip(placed, placed[1:], strict=False))
+    assert all(before.stop <= after.offset for before, after in pairwise(placed))
 
 
 def test_generation_sections_stay_where_they_are_beside_any_context(manager):

@@ -275,38 +275,51 @@ def random_schedule(cycles, rng):
 
 
 def random_action(pages, model, rng):
-    names, idle = list(model.state), [name for name, (_, s, _) in model.state.items() if not s]
-    action = rng.choice(["admit", "step", "step", "step", "commit", "commit", "preempt", "release"])
+    idle = [name for name, (_, scheduled, _) in model.state.items() if not scheduled]
+    action = rng.choice([admit, step, step, step, commit, commit, preempt, release])
+    action(pages, model, idle, rng)
+
+
+def admit(pages, model, idle, rng):
+    name = rng.randrange(1000)
+    if len(model.state) < 3 and name not in model.state:
+        assert pages.admit(name) >= 0
+        model.state[name] = (0, 0, 0)
+
+
+def step(pages, model, idle, rng):
+    chosen = rng.sample(idle, rng.randint(0, len(idle)))
+    tokens = {name: rng.randint(1, 12) for name in chosen if model.state[name][0] <= 36}
+    rollback = {name: rng.choice([0, rng.randint(0, n), n]) for name, n in tokens.items()}
     before = snapshot(pages)
-    if action == "admit" and len(names) < 3:
-        name = rng.randrange(1000)
-        if name not in model.state:
-            assert pages.admit(name) >= 0
-            model.state[name] = (0, 0, 0)
-    elif action == "step" and idle:
-        chosen = rng.sample(idle, rng.randint(1, len(idle)))
-        tokens = {name: rng.randint(1, 12) for name in chosen}
-        rollback = {name: rng.choice([0, rng.randint(0, n), n]) for name, n in tokens.items()}
-        if any(model.state[name][0] + n > 48 for name, n in tokens.items()):
-            return
-        try:
-            pages.extend(tokens, rollback)
-        except OutOfPages as answer:
-            assert snapshot(pages) == before
-            assert any(short.needed > short.free for short in answer.groups.values())
-            tokens = dict(answer.fitting)
-            if not tokens:
-                return
-            pages.extend(tokens, rollback)
-        for name, n in tokens.items():
-            model.state[name] = (model.state[name][0], n, rollback[name])
-    elif action == "commit":
-        accepted = {n: rng.choice([0, s, s - min(r, s)]) for n, (_, s, r) in model.state.items() if s}
-        pages.commit(accepted)
-        for name, n in accepted.items():
-            model.state[name] = (model.state[name][0] + n, 0, 0)
-    elif action in ("preempt", "release") and idle:
+    try:
+        pages.extend(tokens, rollback)
+    except OutOfPages as answer:
+        assert snapshot(pages) == before
+        assert any(short.needed > short.free for short in answer.groups.values())
+        tokens = dict(answer.fitting)
+        pages.extend(tokens, rollback)
+    for name, n in tokens.items():
+        model.state[name] = (model.state[name][0], n, rollback[name])
+
+
+def commit(pages, model, idle, rng):
+    accepted = {n: rng.choice([0, s, s - min(r, s)]) for n, (_, s, r) in model.state.items() if s}
+    pages.commit(accepted)
+    for name, n in accepted.items():
+        model.state[name] = (model.state[name][0] + n, 0, 0)
+
+
+def preempt(pages, model, idle, rng):
+    if idle:
         name = rng.choice(idle)
-        if getattr(pages, action)(name) is not None:
-            assert pages.preempted[name] == model.state[name][0]
-        del model.state[name]
+        assert pages.preempt(name) == model.state.pop(name)[0]
+        assert name in pages.preempted
+
+
+def release(pages, model, idle, rng):
+    if idle or pages.preempted:
+        name = rng.choice(idle + list(pages.preempted))
+        pages.release(name)
+        model.state.pop(name, None)
+        assert name not in pages.preempted
