@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from kvc.ops.rope_table import rope_table
 from kvc.diagnostics import fail
 from kvc.graphs.program import Constant
 from kvc.ops.codecs import scale_operand
+from kvc.ops.rope_table import rope_table
 from kvc.specs.resolved import Rope
 
 
