@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("transformers", reason="the hf extra is not installed")
 
 from kvc.integrations.transformers import attach  # noqa: E402
-from tests.integrations.tiny import MODELS, compile_for, make_model  # noqa: E402
+from tiny_models import MODELS, compile_for, make_model  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

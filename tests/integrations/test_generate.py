@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kvc import compat
-from tests.integrations.tiny import token_ids
+from tiny_models import token_ids
 
 GREEDY = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
 TOLERANCE = {"atol": 1e-4, "rtol": 0.0}

@@ -21,14 +21,14 @@ def attach(model: PreTrainedModel, artifact: Any, *, tokens: int | None = None) 
 
     ``artifact`` is a loaded artifact, for which a cache of ``tokens`` tokens (default: one sequence of the longest
     length) is allocated on the model's device, or a `kvc.runtime.cache.Cache`. Raises KvcError: KVC603 for a family
-    that kvc does not know, KVC604 where model and spec differ, KVC620 if the model is attached already.
+    that kvc does not know, KVC604 where model and spec differ, KVC619 if the model is attached already.
 
         with attach(model, kvc.load("smollm2-fp8")) as attached:
             model.generate(**inputs, cache=attached.new_cache())
     """
     family = family_of(model.config)
     if compat.attention_implementation(model) == attention.IMPLEMENTATION:
-        raise fail("KVC620", "the model is attached to a kvc cache already", help="detach it first")
+        raise fail("KVC619", "the model is attached to a kvc cache already", help="detach it first")
     check_match(artifact.program, model, family)
     return Attachment(model, _as_cache(artifact, model, tokens))
 

@@ -180,7 +180,7 @@ class GenerateCache(StepCache):
                 self.sequences.append(name)
         elif len(self.sequences) != batch:
             raise fail(
-                "KVC619",
+                "KVC618",
                 f"this cache holds {len(self.sequences)} sequences and the batch has {batch}",
                 help="use a new cache for another batch",
             )

@@ -38,7 +38,7 @@ _CONFIGS = {
     "llama-scaled-rope-tied": (
         LlamaForCausalLM,
         lambda: LlamaConfig(
-            hidden_size=32,
+            hidden_size=40,
             num_hidden_layers=4,
             num_attention_heads=5,
             num_key_value_heads=1,
@@ -51,7 +51,7 @@ _CONFIGS = {
     "qwen3": (
         Qwen3ForCausalLM,
         lambda: Qwen3Config(
-            hidden_size=40, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=16, **_SHARED
+            hidden_size=42, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=16, **_SHARED
         ),
     ),
 }
