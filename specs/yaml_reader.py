@@ -32,7 +32,8 @@ _SYNTAX_HELP = {
     "flow": "a bracket, brace or comma is missing",
     "expected <block end>": "this line is indented unlike the ones above it",
     "did not find expected key": "this line is indented unlike the ones above it, or a quote is missing",
-    "undefined alias": "define the anchor (&name) before its alias (*name)",
+    "<document start>": "this line is indented unlike the ones above it",
+    "": "check the punctuation and the indentation of this line and the one above",
 }
 
 
@@ -106,7 +107,7 @@ def _syntax_error(error: yaml.YAMLError, path: str, length: int) -> KvcError:
     problem = getattr(error, "problem", None) or str(error)
     source = Source(path, mark.line + 1, mark.column + 1) if mark else Source(path)
     said = f"{problem} {getattr(error, 'context', '')}"
-    help = next((text for part, text in _SYNTAX_HELP.items() if part in said), "")
+    help = next(text for part, text in _SYNTAX_HELP.items() if part in said)
     if "nesting depth" in problem:  # libyaml's own limit, met while it reads ahead
         return _too_deep(source)
     return fail("KVC005", f"malformed YAML: {problem}", source=source, help=help)

@@ -72,7 +72,8 @@ def _too_many_layers(spec: Spec) -> Iterator[Hit]:
         return
     largest = max(range(len(spec.model.layers)), key=lambda index: entry_layers(spec.model.layers[index : index + 1]))
     help = f"at most {MAX_LAYERS:,} are supported"
-    yield Hit(("model", "layers", largest, "repeat"), f"the spec has {total:,} layers", help)
+    shown = f"{total:,}" if total < 10**18 else "more than 10**18"
+    yield Hit(("model", "layers", largest, "repeat"), f"the spec has {shown} layers", help)
 
 
 RULES: tuple[Rule, ...] = (

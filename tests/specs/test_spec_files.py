@@ -139,9 +139,7 @@ def write(folder: Path, data: bytes) -> Path:
         (b"", "KVC006", 1, 1, "no spec"),
     ],
 )
-def test_files_that_are_no_specs(
-    tmp_path: Path, data: bytes, code: str, line: int, column: int, message: str
-) -> None:
+def test_files_that_are_no_specs(tmp_path: Path, data: bytes, code: str, line: int, column: int, message: str) -> None:
     file = write(tmp_path, data)
     with pytest.raises(KvcError) as caught:
         load_spec(file)
