@@ -147,7 +147,9 @@ def program_from_json(data: Mapping[str, Any], graphs: Mapping[str, Graph]) -> P
 
 
 def _capture(data: Mapping[str, Any] | None) -> CapturePlan | None:
-    return data and CapturePlan(tuple(data["buckets"]), tuple(CaptureRegion(**region) for region in data["regions"]))
+    if data is None:
+        return None
+    return CapturePlan(tuple(data["buckets"]), tuple(CaptureRegion(**region) for region in data["regions"]))
 
 
 def _key(name: str) -> tuple[str, Phase]:

@@ -59,11 +59,22 @@ class Symbols:
             self._names[str(size.node.expr)] = name
         return self._sizes[name]
 
+    def assumptions(self) -> str:
+        """What propagation had to assume of the dimensions, as text; empty for a graph that fits every size.
+
+        That sizes are not negative is no assumption.
+        """
+        assert self.fake_mode.shape_env is not None
+        asserts = self.fake_mode.shape_env.deferred_runtime_asserts.values()
+        found = (assumed.expr for group in asserts for assumed in group)
+        return " and ".join(self._text(e) for e in found if not (isinstance(e, sympy.Le | sympy.Ge) and 0 in e.args))
+
     def size_text(self, size: int | torch.SymInt) -> str:
         """The inverse of ``size``, the same text for equal expressions."""
-        if isinstance(size, int):
-            return str(size)
-        text = sympy.sstr(size.node.expr, order="lex")
+        return str(size) if isinstance(size, int) else self._text(size.node.expr)
+
+    def _text(self, expression: sympy.Basic) -> str:
+        text = sympy.sstr(expression, order="lex")
         return re.sub(r"\bu\d+\b", lambda match: self._names.get(match[0], match[0]), text)
 
     def tensor(self, dtype: torch.dtype, shape: tuple[Size, ...]) -> FakeTensor:

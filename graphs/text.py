@@ -109,6 +109,8 @@ _LINE = re.compile(
 )
 _RESULT = re.compile(r"%(\d+): (\w+)\[([^\]]*)\]")
 _RETURN = re.compile(r"return (.*)")
+_ATTRIBUTE = re.compile(r"(\w+)=(\[[^\]]*\]|[^,\[\]]+)")
+_ATTRIBUTES = re.compile(rf"({_ATTRIBUTE.pattern}(, {_ATTRIBUTE.pattern})*)?")
 _TOKEN = re.compile(r"\[|\]|[^\s,\[\]]+")
 
 
@@ -151,7 +153,7 @@ class _Parser:
         returned = _RETURN.fullmatch(statement)
         if returned:
             pairs = (pair.split("=") for pair in returned[1].split(", ") if pair.count("=") == 1)
-            return self.builder.finish({name: self.value(reference) for name, reference in pairs})
+            return self.builder.finish({name: self.defined(reference) for name, reference in pairs})
         match = _LINE.fullmatch(statement)
         if not match:
             raise self.error(f"not a statement: {statement[:80]}")
@@ -180,6 +182,8 @@ class _Parser:
             made = self.builder.call(match["op"], *arguments, source=source, **attributes)
         except KeyError as error:
             raise self.error(f"there is no op {match['op']}") from error
+        except KvcError as error:
+            raise self.error(error.diagnostics[0].message, error.diagnostics[0].code) from error
         nodes = made if isinstance(made, tuple) else (made,) if made is not None else ()
         if len(nodes) != len(results):
             raise self.error(f"{match['op']} has {len(nodes)} results, the text names {len(results)}", "KVC303")
@@ -198,8 +202,9 @@ class _Parser:
         self.values[number] = node
 
     def value(self, token: str) -> torch.fx.Node | None:
-        if token == "none":
-            return None
+        return None if token == "none" else self.defined(token)
+
+    def defined(self, token: str) -> torch.fx.Node:
         if not token.startswith("%") or not token[1:].isdigit() or int(token[1:]) not in self.values:
             raise self.error(f"{token} is not a value defined above")
         return self.values[int(token[1:])]
@@ -214,7 +219,9 @@ class _Parser:
         return found
 
     def attributes(self, text: str) -> Iterator[tuple[str, Any]]:
-        for key, value in re.findall(r"(\w+)=(\[[^\]]*\]|[^,]+)", text):
+        if not _ATTRIBUTES.fullmatch(text):
+            raise self.error(f"not attributes: {{{text[:80]}}}")
+        for key, value in _ATTRIBUTE.findall(text):
             yield key, self.items(iter(_TOKEN.findall(value)), _literal)[0]
 
 

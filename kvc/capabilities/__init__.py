@@ -3,7 +3,14 @@
 from kvc.capabilities.kernels import KERNELS, Kernel
 from kvc.capabilities.layers import LAYER_CAPABILITIES, LayerCapability
 from kvc.capabilities.passes import PASSES, Pass
-from kvc.capabilities.targets import ARCHS, MAX_LAYERS, PAGE_SIZES, PLANNED_ENCODINGS, PLANNED_LAYER_KINDS
+from kvc.capabilities.targets import (
+    ARCHS,
+    MAX_LAYERS,
+    PAGE_SIZES,
+    PLANNED_ENCODINGS,
+    PLANNED_LAYER_KINDS,
+    PLANNED_SCALE_SOURCES,
+)
 
 __all__ = [
     "ARCHS",
@@ -14,6 +21,7 @@ __all__ = [
     "PASSES",
     "PLANNED_ENCODINGS",
     "PLANNED_LAYER_KINDS",
+    "PLANNED_SCALE_SOURCES",
     "Kernel",
     "LayerCapability",
     "Pass",

@@ -11,6 +11,7 @@ ARCHS: tuple[str, ...] = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103"
 
 # Names of the design that this version cannot compile: refused as "not yet" instead of "unknown".
 PLANNED_LAYER_KINDS: tuple[str, ...] = ("mla", "mla_sparse", "recurrent")
+PLANNED_SCALE_SOURCES: tuple[str, ...] = ("checkpoint",)
 PLANNED_ENCODINGS: tuple[str, ...] = (
     "nvfp4",
     "nvfp4_rope_fp8",

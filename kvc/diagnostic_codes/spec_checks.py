@@ -46,7 +46,7 @@ CODES: dict[str, Code] = {
     ),
     "KVC109": Code(
         "scale values do not match the layers",
-        "A list holds one value for every layer it applies to: all layers under `cache`, the named ones in an override.",
+        "A list holds one value a layer it applies to: all layers under `cache`, the named ones in an override.",
         "values: {k: [0.5, 0.5], v: 1.0}  # for 32 layers",
     ),
     "KVC110": Code(
@@ -119,6 +119,11 @@ CODES: dict[str, Code] = {
         "a step too small for the batch",
         "A generation step has one token a sequence, so `max_tokens` must be at least `max_sequences`.",
         "max_sequences: 128\nmax_tokens: 64",
+    ),
+    "KVC125": Code(
+        "an override that changes nothing",
+        "It names layers, and neither an encoding nor scales nor retained tokens for them.",
+        'overrides: [{layers: "0-3"}]',
     ),
     "KVC124": Code(
         "rope numbers that contradict each other",

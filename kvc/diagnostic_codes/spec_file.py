@@ -47,7 +47,7 @@ CODES: dict[str, Code] = {
     ),
     "KVC009": Code(
         "a tag",
-        "Tags (`!!python/object`, `!include`, `!!str`) build objects or convert values in some readers. Specs have none.",
+        "Tags (`!!python/object`, `!include`, `!!str`) build objects or convert values in some readers.",
         "name: !!python/object:os.system x",
     ),
     "KVC010": Code(
@@ -68,8 +68,8 @@ CODES: dict[str, Code] = {
     ),
     "KVC013": Code(
         "a key is not a name",
-        "Keys of a spec are plain names. A number, a list or null as a key is often an unquoted comma in a flow mapping.",
-        "{layers: 0-2,30, encoding: bf16}  # write layers: \"0-2,30\"",
+        "Keys of a spec are names. A number or null as a key is often an unquoted comma in a flow mapping.",
+        '{layers: 0-2,30, encoding: bf16}  # write layers: "0-2,30"',
     ),
     "KVC020": Code(
         "an unknown field",
@@ -83,7 +83,7 @@ CODES: dict[str, Code] = {
     ),
     "KVC022": Code(
         "a value of the wrong type",
-        "Types are not converted: \"64\" is text, 64.0 is not an integer, `yes` is not a boolean.",
+        'Types are not converted: "64" is text, 64.0 is not an integer, `yes` is not a boolean.',
         'tokens_per_page: "64"',
     ),
     "KVC023": Code(

@@ -8,8 +8,8 @@ from kvc.diagnostics import fail
 from kvc.plan.capacity import bytes_for_lengths, bytes_for_tokens, mix_of, slots_for_lengths, tokens_for_bytes
 from kvc.plan.stale import ceil_div
 from kvc.plan.types import Capacity, Plan
-from kvc.specs.resolved import Memory, ResolvedSpec
 from kvc.plan.units import format_size
+from kvc.specs.resolved import Memory, ResolvedSpec
 
 UNKNOWN = "capacity unknown: no memory size; give --device 139GiB here or `memory: {device: 139GiB}` in the spec"
 WHOLE = "the cache takes the whole device: the spec has no `memory` section with a free_fraction or a reserve"
@@ -23,7 +23,7 @@ def with_capacity(plan: Plan, spec: ResolvedSpec, device_bytes: int | None) -> P
     """
     memory = _memory(spec, device_bytes)
     if memory is None:
-        return replace(plan, notes=(UNKNOWN,))
+        return replace(plan, notes=(UNKNOWN, *_rounding(plan)))
     budget = cache_bytes(memory)
     length = _whole_pages(plan, spec.target.max_seq_len)
     tokens = tokens_for_bytes(plan, budget, length) or 0
@@ -40,7 +40,7 @@ def with_capacity(plan: Plan, spec: ResolvedSpec, device_bytes: int | None) -> P
         sequences_at_max_len=budget // bytes_for_tokens(plan, spec.target.max_seq_len),
     )
     groups = tuple(replace(group, num_slots=slots[group.id]) for group in plan.pool_groups)
-    return replace(plan, pool_groups=groups, capacity=capacity, notes=_notes(plan, spec, capacity))
+    return replace(plan, pool_groups=groups, capacity=capacity, notes=(*_notes(plan, spec, capacity), *_rounding(plan)))
 
 
 def _memory(spec: ResolvedSpec, device_bytes: int | None) -> Memory | None:
@@ -75,3 +75,9 @@ def _notes(plan: Plan, spec: ResolvedSpec, capacity: Capacity) -> tuple[str, ...
         (capacity.sequences_at_max_len == 0, f"{longest}, more than the cache's {format_size(capacity.cache_bytes)}"),
     )
     return tuple(note for holds, note in rules if holds)
+
+
+def _rounding(plan: Plan) -> tuple[str, ...]:
+    """What aligning the planes of a page costs, where it costs anything."""
+    text = "rounding: {0.rounding_bytes:,} of the {0.page_bytes:,} bytes of a page of {0.name} hold nothing"
+    return tuple(text.format(group) for group in plan.layer_groups if group.rounding_bytes)

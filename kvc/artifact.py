@@ -1,0 +1,229 @@
+"""The artifact: a directory with `manifest.json` and `graphs/*.txt`, written whole or not at all.
+
+Equal specs compiled by equal versions give equal bytes: no times, no machine paths, no pickle. Loading rebuilds every
+graph from its text.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kvc import __version__
+from kvc.diagnostics import KvcError, Source, fail
+from kvc.graphs.program import Program, program_from_json
+from kvc.graphs.text import parse_graph, print_graph
+from kvc.plan.types import Plan
+
+FORMAT = 1  # of the directory; raised when an older kvc could misread a newer artifact
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled spec in memory.
+
+    ``spec`` is the spec as plain data with its digest, ``passes`` what each pass did and why not, both JSON data.
+    """
+
+    spec: dict[str, Any]
+    plan: Plan
+    program: Program
+    passes: list[dict[str, Any]]
+
+    def manifest(self) -> dict[str, Any]:
+        """Everything but the graph texts, as `manifest.json` holds it."""
+        body = {
+            "format": FORMAT,
+            "versions": {"kvc": __version__, "torch": torch.__version__.split("+")[0]},
+            "spec": self.spec,
+            "plan": self.plan.to_json(),
+            "program": self.program.to_json(),
+            "accepts": accepted_inputs(self.program),
+            "passes": self.passes,
+            "graphs": {name: _sha256(text) for name, text in self.graph_texts().items()},
+        }
+        return body | {"digest": _sha256(_dump(body))}
+
+    def graph_texts(self) -> dict[str, str]:
+        """Graph name -> canonical text."""
+        return {name: print_graph(graph) for name, graph in sorted(self.program.named_graphs().items())}
+
+
+def accepted_inputs(program: Program) -> dict[str, dict[str, list[str]]]:
+    """Graph name -> input -> element types the graph takes without a copy."""
+    return {
+        f"{signature}.{phase}": {
+            str(node.target): [graph.symbols.type_text(node.meta["val"]).partition("[")[0]]
+            for node in graph.placeholders
+            if node.meta["role"] == "input"
+        }
+        for (signature, phase), graph in program.graphs.items()
+    }
+
+
+def _dump(data: Any) -> str:
+    return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# ---- writing -----------------------------------------------------------------------------------------------------
+
+
+def write_artifact(artifact: Artifact, directory: str | Path, force: bool = False) -> Path:
+    """Write ``artifact`` aside and rename it to ``directory`` when it is whole.
+
+    An existing artifact is replaced only with ``force``; anything else there is never touched. Raises KvcError KVC401
+    where something is in the way, KVC402 where the place cannot be written.
+    """
+    target = Path(directory)
+    check_replaceable(target, force)
+    texts = artifact.graph_texts()
+    files = {f"graphs/{name}.txt": text for name, text in texts.items()} | {MANIFEST: _dump(artifact.manifest())}
+    try:
+        _write_files(target, files)
+    except OSError as error:
+        raise fail(
+            "KVC402", f"cannot write {target}: {error.strerror}", help="choose a writable place with -o"
+        ) from error
+    return target
+
+
+def check_replaceable(target: Path, force: bool) -> None:
+    """Raise KVC401 unless ``target`` is free, or an artifact that ``force`` allows to replace."""
+    if not os.path.lexists(target):
+        return
+    if not (target / MANIFEST).is_file() or target.is_symlink():
+        raise fail("KVC401", f"{target} exists and is not an artifact", help="choose another directory with -o")
+    if not force:
+        raise fail("KVC401", f"{target} exists", help="replace it with --force, or choose another directory with -o")
+
+
+def _write_files(target: Path, files: Mapping[str, str]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(target)
+    partial = _aside(target, "partial")
+    try:
+        for name, text in files.items():
+            path = partial / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        _replace(target, partial)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _aside(target: Path, what: str) -> Path:
+    return target.parent / f".{target.name}.{what}-{os.getpid()}"
+
+
+def _replace(target: Path, whole: Path) -> None:
+    """Rename ``whole`` to ``target``; the artifact it replaces is put aside first and removed last."""
+    old = _aside(target, "replaced")
+    if target.exists():
+        target.rename(old)
+    whole.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what writers of the same artifact left behind when they were killed."""
+    for path in target.parent.glob(f".{target.name}.*-*"):
+        pid = path.name.rpartition("-")[2]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+# ---- reading -----------------------------------------------------------------------------------------------------
+
+
+def is_artifact(path: str | Path) -> bool:
+    """Whether ``path`` looks like an artifact rather than a spec."""
+    return Path(path).is_dir()
+
+
+def read_artifact(directory: str | Path) -> Artifact:
+    """Read and verify an artifact.
+
+    Raises KvcError: KVC403 not an artifact, KVC404 another format, KVC405 damaged (cut off, changed, a file missing).
+    """
+    root = Path(directory)
+    manifest = _read_manifest(root)
+    with _damage(root / MANIFEST):
+        graphs = {name: _read_graph(root, name, digest) for name, digest in manifest["graphs"].items()}
+        return Artifact(
+            spec=manifest["spec"],
+            plan=Plan.from_json(manifest["plan"]),
+            program=program_from_json(manifest["program"], graphs),
+            passes=manifest["passes"],
+        )
+
+
+def _read_manifest(root: Path) -> dict[str, Any]:
+    path = root / MANIFEST
+    if not path.is_file():
+        raise fail(
+            "KVC403", f"{root} is not an artifact: it has no {MANIFEST}", help="make one with kvc compile SPEC -o DIR"
+        )
+    with _damage(path):
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(manifest, dict) or "format" not in manifest:
+        raise fail(
+            "KVC403", f"{path} was not written by kvc", source=Source(str(path)), help="make one with kvc compile"
+        )
+    if manifest["format"] != FORMAT:
+        versions = manifest.get("versions") or {}
+        writer = versions.get("kvc", "?") if isinstance(versions, dict) else "?"
+        message = f"format {manifest['format']} (kvc {writer}); this is kvc {__version__}, which reads format {FORMAT}"
+        raise fail("KVC404", message, source=Source(str(path)), help="compile the spec again with this kvc")
+    _check_digest(path, manifest)
+    return manifest
+
+
+def _check_digest(path: Path, manifest: dict[str, Any]) -> None:
+    body = {key: value for key, value in manifest.items() if key != "digest"}
+    if manifest.get("digest") != _sha256(_dump(body)):
+        raise _damaged(path, "its digest does not match its content")
+
+
+def _read_graph(root: Path, name: str, digest: str) -> Any:
+    path = root / "graphs" / f"{Path(name).name}.txt"
+    if not path.is_file():
+        raise _damaged(path, "the file is missing")
+    text = path.read_text(encoding="utf-8")
+    if _sha256(text) != digest:
+        raise _damaged(path, "its digest is not the one in the manifest")
+    return parse_graph(text, str(path))
+
+
+def _damaged(path: Path, reason: str, source: Source | None = None) -> KvcError:
+    message = f"the artifact is damaged: {reason}"
+    return fail("KVC405", message, source=source or Source(str(path)), help="compile the spec again with --force")
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Name the file where reading it breaks down, whatever is in it."""
+    try:
+        yield
+    except json.JSONDecodeError as error:
+        raise _damaged(path, error.msg, Source(str(path), error.lineno, error.colno)) from error
+    except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error

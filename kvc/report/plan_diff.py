@@ -1,0 +1,34 @@
+"""The differences of two memory plans for people."""
+
+from typing import Any
+
+from kvc.plan.diff import Change, PlanDiff
+from kvc.report.plan_table import layer_ranges
+from kvc.report.table import cell, table
+
+
+def plan_diff_table(diff: PlanDiff) -> str:
+    """One row a field that differs, with the ratio of numbers; without a final newline."""
+    if diff.equal:
+        return f"memory: {diff.before} and {diff.after} are equal"
+    names = (diff.before, diff.after) if diff.before != diff.after else ("before", "after")
+    return table(("memory", *names, "ratio"), map(_row, diff.changes))
+
+
+def _row(change: Change) -> tuple[str, ...]:
+    show = layer_ranges if change.path.endswith(".layers") else _text
+    return change.path, show(change.before), show(change.after), _ratio(change)
+
+
+def _text(value: Any) -> str:
+    """A value in few characters; an element that only one plan has is just `present`."""
+    if isinstance(value, dict):
+        return "present"
+    return ", ".join(map(cell, value)) if isinstance(value, list) else cell(value)
+
+
+def _ratio(change: Change) -> str:
+    numbers = (change.before, change.after)
+    if not all(isinstance(number, int | float) for number in numbers) or not change.before:
+        return ""
+    return f"x{change.after / change.before:.3g}"

@@ -1,0 +1,32 @@
+"""The specs that come with kvc."""
+
+from pathlib import Path
+
+from kvc.diagnostics import fail
+from kvc.specs.suggestions import nearest
+
+_FOLDER = Path(__file__).parent / "library"
+
+
+def library_specs() -> dict[str, Path]:
+    """Name -> file, sorted by name."""
+    return {file.stem: file for file in sorted(_FOLDER.glob("*.yaml"))}
+
+
+def locate(path_or_name: str | Path) -> tuple[Path, str]:
+    """The file meant, and how messages cite it; an existing file wins over a name. Raises KvcError (KVC001)."""
+    text = str(path_or_name)
+    library = library_specs()
+    if isinstance(path_or_name, str) and text in library and not Path(text).is_file():
+        return library[text], library[text].name
+    path = Path(path_or_name)
+    try:
+        if path.exists():
+            return path, text
+    except (OSError, ValueError):  # a name too long, or with a null byte: no file either
+        pass
+    raise fail(
+        "KVC001",
+        f"`{text[:200]}` is neither a file nor a spec of the library",
+        help=nearest(path.stem[:200], library, "library"),
+    )

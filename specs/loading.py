@@ -1,0 +1,76 @@
+"""From a file or a library name to a checked spec."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kvc.diagnostics import Diagnostic, KvcError, Source
+from kvc.specs.checks import RULES
+from kvc.specs.findings import schema_finding
+from kvc.specs.library import locate
+from kvc.specs.models import Spec
+from kvc.specs.nodes import document_path, place
+from kvc.specs.resolve import resolve
+from kvc.specs.resolved import ResolvedSpec
+from kvc.specs.yaml_reader import Document, parse_document, read_document
+
+
+@dataclass(frozen=True)
+class LoadedSpec:
+    """A valid spec with the document that it was read from."""
+
+    spec: Spec
+    document: Document
+
+
+def load_spec(path_or_library_name: str | Path) -> ResolvedSpec:
+    """Read, check and resolve a spec: a path, or a name of the library (`llama-3.1-8b-fp8`).
+
+    Raises KvcError with every finding, in the order of the file.
+    """
+    file, shown_as = locate(path_or_library_name)
+    return _resolved(read_document(file, shown_as))
+
+
+def load_spec_text(text: str, path: str = "<text>") -> ResolvedSpec:
+    """Like `load_spec` for YAML text; findings cite ``path``."""
+    return _resolved(parse_document(text, path))
+
+
+def _resolved(document: Document) -> ResolvedSpec:
+    loaded = validate(document)
+    return resolve(loaded.spec, document)
+
+
+def _in_file_order(findings: list[Diagnostic]) -> list[Diagnostic]:
+    places = [found.source or Source("") for found in findings]
+    order = sorted(range(len(findings)), key=lambda index: (places[index].line, places[index].column))
+    return [findings[index] for index in order]
+
+
+def validate(document: Document) -> LoadedSpec:
+    """The spec of a document. Raises KvcError with the findings of the reader and the schema, or else of the checks."""
+    findings = list(document.findings)
+    try:
+        spec = Spec.model_validate(document.root.plain())
+    except ValidationError as error:
+        # A value that the reader refused has no meaning: what the schema thinks of it would only confuse.
+        refused = {found.source for found in findings}
+        schema = [schema_finding(details, document.root) for details in error.errors(include_url=False)]
+        findings += [found for found in schema if found.source not in refused]
+        raise KvcError(_in_file_order(findings)) from None
+    findings += check(spec, document)
+    if findings:
+        raise KvcError(_in_file_order(findings))
+    return LoadedSpec(spec, document)
+
+
+def check(spec: Spec, document: Document) -> list[Diagnostic]:
+    """Findings of all rules."""
+    root = document.root
+    return [
+        Diagnostic(rule.code, hit.message, place(root, hit.loc), document_path(root, hit.loc), hit.help)
+        for rule in RULES
+        for hit in rule.find(spec)
+    ]

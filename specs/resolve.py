@@ -1,0 +1,169 @@
+"""A checked spec as the plain data of `resolved.py`."""
+
+import hashlib
+import json
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from kvc.diagnostics import Source
+from kvc.encodings import ENCODINGS
+from kvc.specs import models, resolved
+from kvc.specs.nodes import find
+from kvc.specs.placement import PlacedLayer, override_ranges, placed_layers
+from kvc.specs.yaml_reader import Document
+
+_ROPE_OWN = {"kind", "theta", "dim", "layout"}
+
+
+def resolve(spec: models.Spec, document: Document) -> resolved.ResolvedSpec:
+    """Multiply out what every layer is and how it is stored; adjacent equal layers stay one run."""
+    # Defaults are left out, so that an option that a later version adds does not change the digest.
+    values = spec.model_dump(mode="json", exclude_defaults=True)
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return resolved.ResolvedSpec(
+        name=spec.name,
+        file=document.path,
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        dtype=spec.model.dtype,
+        max_position=spec.model.max_position,
+        runs=_runs(spec, document),
+        memory=_memory(spec.memory),
+        target=_target(spec.target),
+        require=tuple(spec.compile.require),
+        values=values,
+    )
+
+
+def _memory(memory: models.Memory | None) -> resolved.Memory | None:
+    return resolved.Memory(memory.device, memory.free_fraction, memory.reserve) if memory else None
+
+
+def default_buckets(max_sequences: int) -> tuple[int, ...]:
+    """Powers of two below ``max_sequences``, then itself."""
+    return (*(2**power for power in range((max_sequences - 1).bit_length())), max_sequences)
+
+
+def _target(target: models.Target) -> resolved.Target:
+    buckets = tuple(target.buckets) if target.buckets else default_buckets(target.max_sequences)
+    return resolved.Target(
+        target.device, target.arch, target.max_sequences, target.max_seq_len, target.max_tokens, buckets
+    )
+
+
+def _rope(layer: models.GqaLayer) -> resolved.Rope | None:
+    rope = layer.rope
+    if rope == "none":
+        return None
+    own = rope.model_dump(exclude_none=True, exclude=_ROPE_OWN)
+    params = tuple(sorted((name, float(value)) for name, value in own.items()))
+    return resolved.Rope(rope.kind, rope.layout, rope.dim or layer.head_dim, float(rope.theta), params)
+
+
+def _shape(layer: models.GqaLayer) -> resolved.GqaShape:
+    return resolved.GqaShape(
+        heads=layer.heads,
+        kv_heads=layer.kv_heads,
+        head_dim=layer.head_dim,
+        v_head_dim=layer.v_head_dim or layer.head_dim,
+        softmax_scale=float(layer.softmax_scale or 1 / math.sqrt(layer.head_dim)),
+        rope=_rope(layer),
+    )
+
+
+class _Storage:
+    """Encoding and scales of every layer: the cache's, or those of the override that names it."""
+
+    def __init__(self, spec: models.Spec) -> None:
+        self._cache = spec.cache
+        self._ranges = override_ranges(spec)
+
+    def cuts(self, num_layers: int) -> set[int]:
+        """Layer indices at which storage may change."""
+        lists = any(
+            self._has_list(scales) for scales in (self._cache.scales, *(o.scales for o in self._cache.overrides))
+        )
+        ends = {end for ranges in self._ranges for layers in ranges for end in (layers.start, layers.stop)}
+        return set(range(num_layers)) if lists else ends
+
+    @staticmethod
+    def _has_list(scales: Any) -> bool:
+        return isinstance(scales, models.GivenScales) and any(
+            isinstance(n, list) for n in (scales.values.k, scales.values.v)
+        )
+
+    def of(self, layer: int) -> tuple[str, resolved.ScaleSource]:
+        """Encoding and scales of one layer."""
+        encoding, scales, position = self._cache.encoding, self._cache.scales, layer
+        for override, ranges in zip(self._cache.overrides, self._ranges, strict=True):
+            if (index := _index_in(ranges, layer)) is None:
+                continue
+            encoding = override.encoding or encoding
+            if override.scales is not None:
+                scales, position = override.scales, index
+        return encoding, _scale_source(encoding, scales, position)
+
+
+def _index_in(ranges: tuple[range, ...], layer: int) -> int | None:
+    """Position of ``layer`` among the layers of ``ranges``."""
+    before = 0
+    for layers in ranges:
+        if layer in layers:
+            return before + layer - layers.start
+        before += len(layers)
+    return None
+
+
+def _scale_source(encoding: str, scales: models.Scales | None, position: int) -> resolved.ScaleSource:
+    if ENCODINGS[encoding].scale == "none" or scales is None:
+        return resolved.ScaleSource("none")
+    if isinstance(scales, models.UnitScales):
+        return resolved.ScaleSource("unit", (("k", 1.0), ("v", 1.0)))
+    given = {"k": scales.values.k, "v": scales.values.v}
+    numbers = {name: value[position] if isinstance(value, list) else value for name, value in given.items()}
+    return resolved.ScaleSource("values", tuple((name, float(value)) for name, value in numbers.items()))
+
+
+def _runs(spec: models.Spec, document: Document) -> tuple[resolved.LayerRun, ...]:
+    placed, storage = placed_layers(spec), _Storage(spec)
+    cuts = storage.cuts(placed[-1].first + placed[-1].count)
+    shapes = {entry.loc: (_shape(entry.layer), find(document.root, entry.loc).source) for entry in placed}
+    runs: list[resolved.LayerRun] = []
+    for entry in placed:
+        for piece in _pieces(entry, cuts):
+            shape, source = shapes[entry.loc]
+            _append(runs, _run(piece, shape, source, storage, spec.cache.tokens_per_page))
+    return tuple(runs)
+
+
+def _pieces(entry: PlacedLayer, cuts: set[int]) -> list[range]:
+    stop = entry.first + entry.count
+    inside = range(entry.first + 1, stop)
+    ends = sorted({entry.first, stop, *(cut for cut in cuts if cut in inside)})
+    return [range(first, last) for first, last in pairwise(ends)]
+
+
+def _run(
+    layers: range, shape: resolved.GqaShape, source: Source, storage: _Storage, tokens_per_page: int
+) -> resolved.LayerRun:
+    encoding, scales = storage.of(layers.start)
+    return resolved.LayerRun(
+        first=layers.start,
+        count=len(layers),
+        shape=shape,
+        coverage=resolved.Coverage(),
+        encoding=encoding,
+        tokens_per_page=tokens_per_page,
+        scales=scales,
+        domain="target",
+        source=source,
+    )
+
+
+def _append(runs: list[resolved.LayerRun], run: resolved.LayerRun) -> None:
+    """Add a run, or lengthen the last one where the new one differs in nothing but its place."""
+    if runs and replace(runs[-1], count=run.count, first=run.first, source=run.source) == run:
+        runs[-1] = replace(runs[-1], count=runs[-1].count + run.count)
+    else:
+        runs.append(run)

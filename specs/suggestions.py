@@ -1,0 +1,17 @@
+"""Help lines: the nearest supported choice."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def listed(names: Iterable[object]) -> str:
+    """Choices in one line: `a`, `b`."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def nearest(wrong: str, choices: Iterable[str], what: str = "supported") -> str:
+    """Help for a wrong name: the closest choice if one is close, and all of them."""
+    names = list(choices)
+    close = difflib.get_close_matches(wrong.lower(), names, n=1, cutoff=0.6)
+    all_of_them = f"{what}: {listed(names)}"
+    return f"did you mean `{close[0]}`? {all_of_them}" if close else all_of_them

@@ -1,0 +1,97 @@
+"""Canonical text: what is printed parses back to the same graph, and broken text is named by line."""
+
+import pytest
+import torch
+
+from kvc.diagnostics import KvcError
+from kvc.graphs.builder import GraphBuilder
+from kvc.graphs.graph import Graph
+from kvc.graphs.text import parse_graph, print_graph
+
+TEXT = """\
+graph demo.generation
+  %0: bf16[T, 32, 128] = input.x
+  %1: i32[B + 1] = step.query_starts
+  %2: bf16[T, 32, 128] = aten.add.Tensor(%0, %0) @reference  # demo.yaml:3
+  %3: bf16[1, 32, 128], %4: i64[1, 32, 128] = aten.max.dim(%2) {dim=0, keepdim=true}  # demo.yaml:3
+  %5: bf16[T, 64, 128] = aten.cat([%0, %2]) {dim=1}
+  %6: i32[] = aten.select.int(%1) {dim=0, index=0}
+  %7: bf16[T, 32, 128] = aten.clamp(%0) {max=0.5, min=-1e-05}
+  return out=%5, largest=%3, first=%6
+"""
+
+
+def build() -> Graph:
+    b = GraphBuilder("demo.generation")
+    x = b.placeholder("input", "x", torch.bfloat16, ("T", 32, 128))
+    starts = b.placeholder("step", "query_starts", torch.int32, ("B + 1",))
+    doubled = b.call("aten.add.Tensor", x, x, source="demo.yaml:3")
+    doubled.meta["kernel"] = "reference"
+    largest, _ = b.call("aten.max.dim", doubled, source="demo.yaml:3", dim=0, keepdim=True)
+    both = b.call("aten.cat", [x, doubled], dim=1)
+    first = b.call("aten.select.int", starts, dim=0, index=0)
+    return b.finish({"out": both, "largest": largest, "first": first})
+
+
+def test_prints_one_statement_a_line():
+    printed = print_graph(build())
+    assert printed == "".join(line for line in TEXT.splitlines(keepends=True) if "clamp" not in line)
+
+
+def test_text_is_a_fixed_point_of_print_and_parse():
+    assert print_graph(parse_graph(TEXT)) == TEXT
+
+
+def test_provenance_is_left_out_of_comparisons():
+    assert "#" not in print_graph(build(), comments=False)
+
+
+def test_copy_is_independent():
+    graph = build()
+    copy = graph.copy()
+    copy.calls[0].kwargs = {"alpha": 2}
+    copy.placeholders[0].target = "renamed"
+    assert print_graph(graph) == print_graph(build())
+    assert print_graph(copy) != print_graph(graph)
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "code", "message"),
+    [
+        (lambda t: "", 1, "KVC302", "empty"),
+        (lambda t: t.replace("graph demo", "grph demo"), 1, "KVC302", "expected 'graph NAME'"),
+        (lambda t: t.rsplit("  return", 1)[0], 8, "KVC302", "cut off"),
+        (lambda t: t.replace("input.x", "inptu.x"), 2, "KVC302", "role"),
+        (lambda t: t.replace("bf16[T, 32, 128] = input", "b16[T, 32, 128] = input"), 2, "KVC302", "known dtype"),
+        (lambda t: t.replace("(%0, %0)", "(%0, %9)"), 4, "KVC302", "%9 is not a value"),
+        (lambda t: t.replace("aten.cat", "aten.dog"), 6, "KVC302", "no op aten.dog"),
+        (lambda t: t.replace("%5: bf16[T, 64,", "%5: bf16[T, 65,"), 6, "KVC303", "but is bf16[T, 64, 128]"),
+        (lambda t: t.replace(", %4: i64[1, 32, 128]", ""), 5, "KVC303", "2 results"),
+        (lambda t: t.replace("[%0, %2]) {dim=1}", "[%0, %1]) {dim=1}"), 6, "KVC301", "refuses"),
+        (lambda t: t.replace("index=0}", "index=}"), 7, "KVC302", "not attributes"),
+        (lambda t: t.replace("first=%6", "first=%66"), 9, "KVC302", "%66"),
+    ],
+)
+def test_broken_text_is_named_by_line(change, line, code, message):
+    with pytest.raises(KvcError) as caught:
+        parse_graph(change(TEXT), "demo.txt")
+    (found,) = caught.value.diagnostics
+    assert found.code == code
+    assert message in found.message
+    assert (found.source.path, found.source.line) == ("demo.txt", line)
+
+
+def test_a_dimension_is_never_specialised():
+    b = GraphBuilder("g")
+    x = b.placeholder("input", "x", torch.float32, ("T", 4))
+    y = b.placeholder("input", "y", torch.float32, ("B", 4))
+    with pytest.raises(KvcError, match=r"KVC301.*needs Eq.*[BT], [BT]"):
+        b.call("aten.add.Tensor", x, y)
+
+
+def test_attributes_without_a_text_form_are_refused():
+    b = GraphBuilder("g")
+    x = b.placeholder("input", "x", torch.float32, ("T", 4))
+    y = b.call("aten.gelu", x, approximate="none")
+    with pytest.raises(ValueError, match="no text form"):
+        print_graph(b.finish({"out": y}))
