@@ -74,3 +74,13 @@ def access_history(graph: Graph) -> dict[str, str]:
             repeated = kind == "read" and past.endswith("R")
             history[str(pool.target)] = past if repeated else past + kind[0].upper()
     return history
+
+
+def remove_dead(graph: Graph) -> int:
+    """Erase calls whose results nobody takes and that write nothing; returns how many ops went."""
+    removed = 0
+    for node in reversed(list(graph.fx.nodes)):
+        if node.op == "call_function" and not node.users and not is_mutating(node):
+            removed += is_call(node)
+            graph.fx.erase_node(node)
+    return removed

@@ -5,7 +5,8 @@ before and after is known to be unchanged.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -52,12 +53,16 @@ def line_of(graph: Graph, node: torch.fx.Node) -> str:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What a pass made of one graph; ``graph`` is the given object where nothing changed."""
+    """What a pass made of one graph; ``graph`` is the given object where nothing changed.
+
+    ``counts`` says by kind what ``fired`` adds up, for passes that do several things.
+    """
 
     graph: Graph
     fired: int = 0
     misses: tuple[Miss, ...] = ()
     notes: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -109,9 +114,16 @@ class GraphPass(ProgramPass):
             program=replace_graphs(program, {name: one.graph for name, one in made.items()}),
             fired=sum(one.fired for one in made.values()),
             misses=tuple(miss for one in made.values() for miss in one.misses),
+            detail=_sum_counts(one.counts for one in made.values()),
             fired_in={name: one.fired for name, one in made.items() if one.fired},
             notes=tuple(dict.fromkeys(note for one in made.values() for note in one.notes)),
         )
+
+
+def _sum_counts(counts: Iterable[Mapping[str, int]]) -> str:
+    """`2 dead, 12 moved`."""
+    total = sum(map(Counter, counts), Counter())
+    return ", ".join(f"{count} {kind}" for kind, count in total.items())
 
 
 def replace_graphs(program: Program, graphs: Mapping[str, Graph], **changes: Any) -> Program:
