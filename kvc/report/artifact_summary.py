@@ -52,10 +52,14 @@ def _graphs(artifact: Artifact) -> str:
     for binding in artifact.program.bindings:
         layers.setdefault(binding.signature, []).append(binding.layer)
     rows = [
-        (name, layer_ranges(layers.get(name.rpartition(".")[0], [])) or "-", len(graph.calls), _takes(graph))
+        (name, _layers(layers.get(name.rpartition(".")[0])), len(graph.calls), _takes(graph))
         for name, graph in artifact.program.named_graphs().items()
     ]
     return table(("graph", "layers", "calls", "takes"), rows)
+
+
+def _layers(layers: list[int] | None) -> str:
+    return "all" if layers is None else layer_ranges(layers)
 
 
 def _takes(graph: Any) -> str:
