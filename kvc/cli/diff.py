@@ -1,9 +1,10 @@
 """`kvc diff`."""
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from kvc.report.json_text import json_text
 
 if TYPE_CHECKING:  # the import costs torch, which help and usage errors do without
     from kvc.artifact import Artifact
@@ -21,7 +22,7 @@ def diff(
     from kvc.report.program_diff import compare
 
     found = compare(_artifact(before), _artifact(after))
-    print(json.dumps(found.to_json(), indent=1) if as_json else found.text())
+    print(json_text(found.to_json()) if as_json else found.text())
     return 0 if found.equal else 1
 
 

@@ -1,10 +1,11 @@
 """`kvc inspect`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from kvc.report.json_text import json_text
 
 
 def inspect(
@@ -21,6 +22,6 @@ def inspect(
 
     read = read_artifact(artifact)
     if as_json:
-        print(json.dumps(read.manifest(), indent=1, sort_keys=True))
+        print(json_text(read.manifest()))
     else:
         print(graph_text(read, graph) if graph else artifact_summary(read, artifact))

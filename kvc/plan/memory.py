@@ -11,7 +11,7 @@ from kvc.plan.types import Capacity, Plan
 from kvc.plan.units import format_size
 from kvc.specs.resolved import Memory, ResolvedSpec
 
-UNKNOWN = "capacity unknown: no memory size; give --device 139GiB here or `memory: {device: 139GiB}` in the spec"
+UNKNOWN = "capacity unknown: give `memory: {device: 139GiB}` in the spec, or `kvc plan --device 139GiB`"
 WHOLE = "the cache takes the whole device: the spec has no `memory` section with a free_fraction or a reserve"
 NO_RESERVE = "not subtracted: weights, activations and workspace (give `memory.reserve`)"
 
