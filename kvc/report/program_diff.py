@@ -1,5 +1,6 @@
 """What differs between two artifacts: memory, graphs, and the settings around them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ from kvc.graphs.diff import GraphDifference, diff_programs
 from kvc.graphs.program import Program
 from kvc.plan.diff import Change, PlanDiff, diff_json, diff_plans
 from kvc.report.plan_diff import change_table, plan_diff_table
+from kvc.report.plan_table import layer_ranges
 
 _SHOWN = 20  # settings listed for people; the JSON has all
 
@@ -55,11 +57,27 @@ class ArtifactDiff:
 def compare(before: Artifact, after: Artifact) -> ArtifactDiff:
     """Compare plans, graphs and settings."""
     settings = diff_json(_settings(before.program), _settings(after.program))
+    bindings = _binding_changes(before.program, after.program)
     graphs = diff_programs(before.program, after.program)
-    return ArtifactDiff(diff_plans(before.plan, after.plan), graphs, tuple(settings))
+    return ArtifactDiff(diff_plans(before.plan, after.plan), graphs, (*settings, *bindings))
 
 
 def _settings(program: Program) -> dict[str, Any]:
-    """The program's JSON with bindings by layer, without its name and what the plan and the graphs already say."""
-    data = {key: value for key, value in program.to_json().items() if key not in ("name", "signatures")}
-    return data | {"bindings": {str(binding["layer"]): binding for binding in data["bindings"]}}
+    """The program's JSON without its name, its bindings, and what the plan and the graphs already say."""
+    left_out = ("name", "signatures", "bindings", "capture")
+    data = {key: value for key, value in program.to_json().items() if key not in left_out}
+    return data | {"captured": [region.callable for region in program.capture.regions] if program.capture else []}
+
+
+def _binding_changes(before: Program, after: Program) -> Iterator[Change]:
+    """What layers are bound to, layers that changed alike taken together."""
+    old, new = _bound(before), _bound(after)
+    alike: dict[tuple[Any, Any], list[int]] = {}
+    for layer in sorted(old.keys() | new.keys()):
+        alike.setdefault((old.get(layer), new.get(layer)), []).append(layer)
+    for (one, other), layers in alike.items():
+        yield from diff_json(one and dict(one), other and dict(other), f"layers[{layer_ranges(layers)}]")
+
+
+def _bound(program: Program) -> dict[int, tuple[tuple[str, str], ...]]:
+    return {b.layer: (("signature", b.signature), *sorted(b.constants.items())) for b in program.bindings}
