@@ -45,12 +45,12 @@ def with_capacity(plan: Plan, spec: ResolvedSpec, device_bytes: int | None) -> P
 
 def _memory(spec: ResolvedSpec, device_bytes: int | None) -> Memory | None:
     """The spec's memory on the device asked for; without a `memory` section the cache may take all of it."""
-    if device_bytes is None:
-        return spec.memory
-    memory = replace(spec.memory or Memory(0, 1.0, 0), device_bytes=device_bytes)
-    if memory.device_bytes <= memory.reserve_bytes:
+    memory = spec.memory
+    if device_bytes is not None:
+        memory = replace(memory or Memory(0, 1.0, 0), device_bytes=device_bytes)
+    if memory is not None and memory.device_bytes <= memory.reserve_bytes:
         sizes = f"{format_size(memory.device_bytes)} of memory, {format_size(memory.reserve_bytes)} of it reserved"
-        raise fail("KVC203", f"no memory left for a cache: {sizes}", help="give a larger --device")
+        raise fail("KVC203", f"no memory left for a cache: {sizes}", help="give a larger device or a smaller reserve")
     return memory
 
 
