@@ -4,6 +4,7 @@ Computed once on the host in float64 and rounded to fp32. The kinds are one tabl
 scaled ones and gives the factor that cosines and sines are multiplied by.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -44,6 +45,11 @@ def rope_table(rope: RopeParams, max_len: int) -> torch.Tensor:
     frequencies, factor = inverse_frequencies(rope)
     angles = torch.arange(max_len, dtype=torch.float64)[:, None] * frequencies
     return torch.cat((angles.cos(), angles.sin()), 1).mul_(factor).float()
+
+
+def table_digest(table: torch.Tensor) -> str:
+    """The sha256 of a table's bytes, by which two machines know that they rotate alike."""
+    return hashlib.sha256(table.numpy().tobytes()).hexdigest()
 
 
 def inverse_frequencies(rope: RopeParams) -> Scaled:

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, known, wrong
+from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, wrong
 from kvc.ops.codecs import codec_of
 from kvc.ops.gqa_context.schema import check_groups
 from kvc.ops.paging import check_encoded_pool
@@ -30,9 +30,6 @@ def check(
     """Check shapes, dtypes and encoding; return the sizes."""
     sizes = bind("gqa_decode", OPERANDS, tensors)
     check_groups("gqa_decode", sizes["H"], kv_heads)
-    tokens, sequences = sizes["T"], sizes["B"]
-    if known(tokens, sequences) and (tokens % sequences if sequences else tokens):
-        raise wrong("gqa_decode", "q", f"axis T is {tokens}, expected a multiple of the {sequences} sequences")
     codec = codec_of("gqa_decode", encoding)
     codec.check_scale("gqa_decode", "k_scale", tensors[4])
     codec.check_scale("gqa_decode", "v_scale", tensors[5])
@@ -50,7 +47,10 @@ def check_values(
     tokens_per_page: int,
     **_: Any,
 ) -> None:
-    """Pages lie in the pool, lengths in the table."""
+    """Every sequence has as many query tokens, pages lie in the pool, lengths in the table."""
+    tokens, sequences = len(q), len(lengths)
+    if tokens % sequences if sequences else tokens:
+        raise wrong("gqa_decode", "q", f"axis T is {tokens}, expected a multiple of the {sequences} sequences")
     check_range("gqa_decode", "page_table", page_table, -1, pool.shape[0])
     check_range("gqa_decode", "lengths", lengths, 0, page_table.shape[1] * tokens_per_page + 1)
 
