@@ -160,6 +160,7 @@ class FuseAppend(GraphPass):
     name = "fuse_append"
     requires = Stage.FUSED
     ensures = Stage.FUSED
+    optional = True
     rules = (StoreOfEncodedRows(),)
 
     def rewrite(self, graph: Graph, program: Program) -> Rewritten:

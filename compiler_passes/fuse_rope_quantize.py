@@ -75,6 +75,7 @@ class FuseRopeQuantize(GraphPass):
     name = "fuse_rope_quantize"
     requires = Stage.HOISTED
     ensures = Stage.FUSED
+    optional = True
     rules = (RopeThenQuantize(), QuantizedTwice())
 
     def rewrite(self, graph: Graph, program: Program) -> Rewritten:

@@ -84,12 +84,14 @@ class Result:
 class ProgramPass(ABC):
     """A pass over a whole program.
 
-    ``requires`` is the stage that the program must have reached, ``ensures`` the stage it has reached afterwards.
+    ``requires`` is the stage that the program must have reached, ``ensures`` the stage it has reached afterwards;
+    ``optional``: a program is complete without the pass.
     """
 
     name: ClassVar[str]
     requires: ClassVar[Stage]
     ensures: ClassVar[Stage]
+    optional: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, program: Program) -> Result:

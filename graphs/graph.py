@@ -20,9 +20,9 @@ class Graph:
     """An FX graph with named dimensions.
 
     Placeholders carry ``meta["role"]`` (one of ROLES) and are named by ``node.target``; calls take tensors as
-    positional arguments and everything else as keywords; ``meta["val"]`` is the fake value, ``meta["source"]`` the
-    spec line it comes from, ``meta["kernel"]`` the implementation chosen by `select_kernels`. The output node holds a
-    dict.
+    positional arguments and everything else as keywords; ``meta["val"]`` is the fake value (a meta tensor),
+    ``meta["source"]`` the spec line it comes from, ``meta["kernel"]`` the implementation chosen by `select_kernels`.
+    The output node holds a dict.
     """
 
     name: str

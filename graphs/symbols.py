@@ -1,12 +1,15 @@
-"""Named dimensions of a graph: `T` tokens, `B` sequences, `P` pages, ... as SymInts of one fake-tensor mode."""
+"""Named dimensions of a graph: `T` tokens, `B` sequences, `P` pages, ... and the fake tensors that carry them.
+
+A fake tensor is a tensor on the meta device whose named dimensions are large primes, one a name: op shape rules run as
+they are, and a result's sizes are read back as names. Two dimensions never compare equal, so a graph cannot be
+specialised to a size silently. FakeTensorMode with a ShapeEnv would do the same, but importing what it needs costs more
+time than the rest of a compilation.
+"""
 
 import ast
 import re
 
-import sympy
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 DTYPE_NAMES: dict[torch.dtype, str] = {
     torch.float32: "f32",
@@ -19,68 +22,54 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
 }
 DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
-Size = int | str | torch.SymInt
+# Far above every number in a spec, far apart from each other, small enough that a page of each fits in 63 bits.
+_PRIMES = (1000003, 1100009, 1200007, 1300021, 1400017, 1500007, 1600033, 1700021, 1800017, 1900009, 2000003, 2100001)
+_FIRST = _PRIMES[0] // 2
+_MAX_OFFSET = 1000  # `B + 1`: what may be added to a dimension
+
+Size = int | str
 
 
 class Symbols:
-    """The symbolic dimensions and the fake-tensor mode of one graph.
-
-    Dimensions are unbacked: an op whose fake kernel decides anything by comparing two of them fails while the graph
-    is built, so no graph is silently specialised to one size.
-    """
+    """The named dimensions of one graph."""
 
     def __init__(self) -> None:
-        self.fake_mode = FakeTensorMode(shape_env=ShapeEnv())
-        self._sizes: dict[str, torch.SymInt] = {}
-        self._names: dict[str, str] = {}
+        self._values: dict[str, int] = {}
 
-    def size(self, text: Size) -> int | torch.SymInt:
-        """The size written as ``text``: a number, a name, or sums and products of them (`B + 1`)."""
+    def size(self, text: Size) -> int:
+        """The number that stands for ``text``: a number, a name, or sums and products of them (`B + 1`)."""
         return self._evaluate(ast.parse(text, mode="eval").body) if isinstance(text, str) else text
 
-    def _evaluate(self, node: ast.expr) -> int | torch.SymInt:
+    def _evaluate(self, node: ast.expr) -> int:
         match node:
             case ast.Constant(value=int(value)):
                 return value
             case ast.Name(id=name):
-                return self._named(name)
+                return self._values.setdefault(name, _PRIMES[len(self._values) % len(_PRIMES)])
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 return self._evaluate(left) + self._evaluate(right)
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
                 return self._evaluate(left) * self._evaluate(right)
         raise ValueError(f"not a size: {ast.unparse(node)}")
 
-    def _named(self, name: str) -> torch.SymInt:
-        if name not in self._sizes:
-            shape_env = self.fake_mode.shape_env
-            assert shape_env is not None
-            size = shape_env.create_unbacked_symint()
-            self._sizes[name] = size
-            self._names[str(size.node.expr)] = name
-        return self._sizes[name]
+    def size_text(self, value: int) -> str:
+        """The inverse of ``size``; `?123` for a number that is no simple expression of the dimensions."""
+        if value < _FIRST:
+            return str(value)
+        for name, prime in self._values.items():
+            if abs(value - prime) <= _MAX_OFFSET:
+                return name if value == prime else f"{name} {'+' if value > prime else '-'} {abs(value - prime)}"
+            if value % prime == 0:
+                return f"{name}*{self.size_text(value // prime)}"
+        return f"?{value}"
 
-    def assumptions(self) -> str:
-        """What propagation had to assume of the dimensions, as text; empty for a graph that fits every size.
+    def readable(self, message: str) -> str:
+        """``message`` with the numbers that stand for dimensions written as their names."""
+        return re.sub(r"\d{7,}", lambda match: self.size_text(int(match[0])), message)
 
-        That sizes are not negative is no assumption.
-        """
-        assert self.fake_mode.shape_env is not None
-        asserts = self.fake_mode.shape_env.deferred_runtime_asserts.values()
-        found = (assumed.expr for group in asserts for assumed in group)
-        return " and ".join(self._text(e) for e in found if not (isinstance(e, sympy.Le | sympy.Ge) and 0 in e.args))
-
-    def size_text(self, size: int | torch.SymInt) -> str:
-        """The inverse of ``size``, the same text for equal expressions."""
-        return str(size) if isinstance(size, int) else self._text(size.node.expr)
-
-    def _text(self, expression: sympy.Basic) -> str:
-        text = sympy.sstr(expression, order="lex")
-        return re.sub(r"\bu\d+\b", lambda match: self._names.get(match[0], match[0]), text)
-
-    def tensor(self, dtype: torch.dtype, shape: tuple[Size, ...]) -> FakeTensor:
-        """A contiguous fake CPU tensor of the named shape."""
-        with self.fake_mode:
-            return torch.empty([self.size(size) for size in shape], dtype=dtype)  # type: ignore[return-value]
+    def tensor(self, dtype: torch.dtype, shape: tuple[Size, ...]) -> torch.Tensor:
+        """A contiguous fake tensor of the named shape."""
+        return torch.empty([self.size(size) for size in shape], dtype=dtype, device="meta")
 
     def type_text(self, value: torch.Tensor) -> str:
         """`bf16[T, 32, 128]`."""

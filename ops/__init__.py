@@ -1,1 +1,37 @@
-"""The kvc:: custom ops, one folder an op."""
+"""The kvc:: custom ops, one folder an op.
+
+Importing this package registers every op once, as ``torch.ops.kvc.<name>.default``; `OPS` describes them.
+"""
+
+from kvc.ops import (
+    append_gqa,
+    copy_page_tables,
+    gather_rows,
+    gqa_context,
+    gqa_decode,
+    merge_states,
+    rope,
+    rope_quantize,
+    step_positions,
+    store_rows,
+    write_rows,
+)
+from kvc.ops.codecs.operators import CODEC_OPS
+from kvc.ops.registry import OpDef, register
+
+_FOLDERS = (
+    rope,
+    rope_quantize,
+    store_rows,
+    gather_rows,
+    append_gqa,
+    gqa_context,
+    gqa_decode,
+    merge_states,
+    copy_page_tables,
+    step_positions,
+    write_rows,
+)
+_LIBRARY, OPS = register((*CODEC_OPS, *(folder.OP for folder in _FOLDERS)))
+
+__all__ = ["OPS", "OpDef"]

@@ -24,15 +24,17 @@ _TYPES = {
     "model_attributes_type": "a mapping",
     "dict_type": "a mapping",
 }
-# Pydantic's error type -> what our message says; `{...}` are its context values.
+# Pydantic's error type -> what our message says and what to write; `{...}` are its context values.
 _LIMITS = {
-    "greater_than": "must be greater than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be less than {lt}",
-    "less_than_equal": "must be at most {le}",
-    "too_short": "must have at least {min_length} entries",
-    "string_too_long": "must have at most {max_length} characters",
-    "string_pattern_mismatch": "must be lower-case letters, digits, `.`, `_` and `-`",
+    "greater_than": ("must be greater than {gt}", "write a number above {gt}"),
+    "greater_than_equal": ("must be at least {ge}", "write {ge} or more"),
+    "less_than_equal": ("must be at most {le}", "write {le} or less"),
+    "too_short": ("must not be empty", "write at least {min_length}"),
+    "string_too_long": ("must have at most {max_length} characters", "shorten it"),
+    "string_pattern_mismatch": (
+        "must be lower-case letters, digits, `.`, `_` and `-`",
+        "for example: llama-3.1-8b-fp8",
+    ),
 }
 
 
@@ -85,10 +87,10 @@ def _wrong_type(error: ErrorDetails, root: Node) -> Diagnostic:
 
 
 def _out_of_range(error: ErrorDetails, root: Node) -> Diagnostic:
-    limit = _LIMITS[error["type"]].format(**error.get("ctx", {}))
+    limit, help = (text.format(**error.get("ctx", {})) for text in _LIMITS[error["type"]])
     node = find(root, error["loc"])
     got = f", not {_shown(node)}" if isinstance(node, Scalar) else ""
-    return _at(error, root, "KVC023", f"`{_name(root, error['loc'])}` {limit}{got}", "")
+    return _at(error, root, "KVC023", f"`{_name(root, error['loc'])}` {limit}{got}", help)
 
 
 def _missing(error: ErrorDetails, root: Node) -> Diagnostic:

@@ -22,12 +22,16 @@ class Model(BaseModel):
 
 def _tag(field: str, value: Any) -> str | None:
     """The union tag of ``value``: `kind=gqa`. Never a key of a document, so positions cannot be confused by it."""
-    chosen = value.get(field) if isinstance(value, dict) else getattr(value, field, value)
+    chosen = value.get(field) if isinstance(value, dict) else getattr(value, field, None)
     return f"{field}={chosen}" if isinstance(chosen, str) else None
 
 
 def _kind_tag(value: Any) -> str | None:
     return _tag("kind", value)
+
+
+def _rope_tag(value: Any) -> str | None:
+    return f"kind={value}" if isinstance(value, str) else _kind_tag(value)
 
 
 def _source_tag(value: Any) -> str | None:
@@ -127,7 +131,7 @@ Rope = Annotated[
     | Annotated[LinearRope, Tag("kind=linear")]
     | Annotated[Llama3Rope, Tag("kind=llama3")]
     | Annotated[YarnRope, Tag("kind=yarn")],
-    Discriminator(_kind_tag),
+    Discriminator(_rope_tag),
 ]
 
 

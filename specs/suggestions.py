@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+_FEW = 8  # choices that are worth a reader's time beside the likely one
+
 
 def listed(names: Iterable[object]) -> str:
     """Choices in one line: `a`, `b`."""
@@ -10,8 +12,11 @@ def listed(names: Iterable[object]) -> str:
 
 
 def nearest(wrong: str, choices: Iterable[str], what: str = "supported") -> str:
-    """Help for a wrong name: the closest choice if one is close, and all of them."""
+    """Help for a wrong name: the closest choice if one is close, and all of them where they are few."""
     names = list(choices)
     close = difflib.get_close_matches(wrong.lower(), names, n=1, cutoff=0.6)
     all_of_them = f"{what}: {listed(names)}"
-    return f"did you mean `{close[0]}`? {all_of_them}" if close else all_of_them
+    if not close:
+        return all_of_them
+    meant = f"did you mean `{close[0]}`?"
+    return meant if len(names) > _FEW else f"{meant} {all_of_them}"

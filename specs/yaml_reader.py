@@ -141,7 +141,8 @@ class _Composer:
             help = "an unclosed bracket?"
             raise fail("KVC012", f"nested deeper than {MAX_DEPTH}", source=self._source(event), help=help)
         if event.tag is not None:
-            self._report("KVC009", f"the tag `{event.tag}` is not allowed", self._source(event), "remove the tag")
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            self._report("KVC009", f"the tag `{tag}` is not allowed", self._source(event), "remove the tag")
         node = self._compose(event, depth)
         if node.size > MAX_NODES:
             help = "write equal layers once, with `repeat`, and use fewer aliases"

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import asdict
 
-import kvc.ops
 from kvc.graphs.graph import Graph
 from kvc.graphs.lowering.gqa import lower_gqa
 from kvc.graphs.lowering.signature import Signature, make_signature
 from kvc.graphs.lowering.step import step_sections
 from kvc.graphs.program import PHASES, Binding, Constant, Phase, Program
+from kvc.ops.rope_table import rope_table, table_digest
 from kvc.plan.types import Plan
 from kvc.specs.resolved import LayerRun, ResolvedSpec, Rope
 
@@ -20,7 +20,7 @@ def lower(spec: ResolvedSpec, plan: Plan) -> Program:
     signatures = _name_signatures([make_signature(spec, plan, run) for run in spec.runs])
     constants = _Constants(spec.target.max_seq_len)
     names = {signature.key: name for name, signature in signatures.items()}
-    buffers = {buffer.layer: buffer for buffer in plan.buffers}
+    buffers = {buffer.layer: buffer for buffer in plan.buffers if buffer.role == "history"}
     bindings = []
     for run in spec.runs:
         name = names[make_signature(spec, plan, run).key]
@@ -77,6 +77,6 @@ class _Constants:
         if rope not in self._tables:
             name = self._tables[rope] = f"rope.{len(self._tables)}"
             params = {"rope": asdict(rope) | {"params": dict(rope.params)}, "rows": self.table_rows}
-            digest = kvc.ops.rope_table_digest(rope, self.table_rows)
+            digest = table_digest(rope_table(rope, self.table_rows))
             self.made[name] = Constant("rope_table", params | {"sha256": digest})
         return self._tables[rope]

@@ -46,7 +46,7 @@ class Signature:
 
 def make_signature(spec: ResolvedSpec, plan: Plan, run: LayerRun) -> Signature:
     """The signature of a run of equal layers, which share one pool."""
-    buffer = next(buffer for buffer in plan.buffers if buffer.layer == run.first)
+    buffer = next(buffer for buffer in plan.buffers if buffer.layer == run.first and buffer.role == "history")
     return Signature(
         run,
         buffer.pool,

@@ -2,4 +2,100 @@
 
 from kvc.diagnostic_codes.code import Code
 
-CODES: dict[str, Code] = {}
+CODES: dict[str, Code] = {
+    "KVC501": Code(
+        "a sequence that is not admitted",
+        "Every call but `admit` is about a sequence that was admitted and not released; a preempted one has to be "
+        "admitted again, and its tokens computed again, before it can go on.",
+        'cache.begin([Request("never admitted", 1)])',
+    ),
+    "KVC502": Code(
+        "a sequence named twice",
+        "A sequence is admitted once, and has one request a step.",
+        'cache.admit("a")\ncache.admit("a")',
+    ),
+    "KVC503": Code(
+        "over a limit of the program",
+        "`max_sequences`, `max_seq_len` and `max_tokens` (tokens of one step) are in the spec under `target`: tables "
+        "and buffers are sized by them.",
+        'cache.begin([Request("a", tokens=max_tokens + 1)])',
+    ),
+    "KVC504": Code(
+        "a request that cannot be",
+        "A step has at least one request, each of at least one token, context requests first; its generation requests "
+        "all have the same number of tokens, because they share one graph of fixed shapes.",
+        'Request("a", tokens=-1)',
+    ),
+    "KVC505": Code(
+        "calls in the wrong order",
+        "A step is begin, layer for each layer, commit (or abort). While it is open its sequences cannot be extended, "
+        "preempted or released.",
+        "cache.layer(0, q, k, v)  # before cache.begin(...)",
+    ),
+    "KVC506": Code(
+        "an input of a layer or graph that does not fit",
+        "q, k and v have one row a token of the step (or a padded token), the heads and dimensions of the spec and the "
+        "activation dtype of the model; the layer index is below the number of layers.",
+        "cache.layer(0, q.half(), k.half(), v.half())  # of a bf16 model",
+    ),
+    "KVC507": Code(
+        "accepted tokens that were not scheduled",
+        "commit accepts at most the tokens that the step scheduled for a sequence, and no length whose pages were "
+        "dropped because nothing said that the tokens might be rolled back.",
+        'cache.commit(step, accepted={"a": 5})  # of 4 tokens',
+    ),
+    "KVC508": Code(
+        "a cache that cannot be allocated",
+        "Say how large the cache is in exactly one way (`num_slots`, `tokens` or `memory`), large enough for one page of "
+        "every lifecycle and small enough for the device.",
+        "artifact.allocate(num_slots=0)",
+    ),
+    "KVC509": Code(
+        "a constant differs from the artifact's",
+        "The artifact holds the sha256 of each rope table. A machine whose math library computes another table would "
+        "give other cache bytes, silently.",
+    ),
+    "KVC510": Code(
+        "out of pages",
+        "The free slots do not hold the step. The exception says what is needed and free in each pool group, which part "
+        "of the step fits now (`fitting`), and who could be preempted (`holders`). Nothing has changed.",
+        "kvc.runtime.out_of_pages.OutOfPages",
+    ),
+    "KVC511": Code(
+        "a program that needs a newer runtime",
+        "The step buffer of the program has a section that this version does not know how to fill.",
+    ),
+    "KVC520": Code(
+        "capture: a tensor without a rule",
+        "In a captured callable every tensor is static (registered, address fixed), copied each step, or derived by an "
+        "op of the graph. Any other would keep the value it had at capture: stale metadata, silently.",
+        "runner.capture(8, lambda: x @ w, static={}, copied={'x': x})  # w is not registered",
+    ),
+    "KVC521": Code(
+        "capture: the host reads a tensor",
+        "A value read by Python decides once, at capture; replays would go on with it.",
+        "if lengths.max() > 0: ...",
+    ),
+    "KVC522": Code(
+        "capture: random numbers",
+        "A replay would need the generator's state of each step. Sample outside the captured callable.",
+        "torch.multinomial(probabilities, 1)",
+    ),
+    "KVC523": Code(
+        "capture: no fixed shape",
+        "A captured graph has fixed memory: no result whose shape depends on data, no shape changed in place.",
+        "x[x > 0]",
+    ),
+    "KVC524": Code(
+        "replay: not what was captured",
+        "A static or copied tensor has moved or was replaced, a copied value is missing or has another shape, or an op "
+        "now returns another shape.",
+        "runner.replay(8, {})  # no value for x",
+    ),
+    "KVC525": Code(
+        "a bucket or tensor that cannot be captured",
+        "A bucket is captured once and replayed after that; registered tensors are tensors on a CPU, each either static "
+        "or copied.",
+        "runner.replay(16, values)  # only 8 is captured",
+    ),
+}

@@ -61,7 +61,7 @@ def stale_pages(coverage: Coverage, committed: int, tokens_per_page: int) -> ran
 
 
 def held_pages(coverage: Coverage, tokens: int, tokens_per_page: int, draft_tokens: int = 0) -> int:
-    """Most pages that a sequence of ``tokens`` holds between steps, ``draft_tokens`` of which may be rolled back.
+    """Most pages that a sequence holds while the last of its ``tokens`` and ``draft_tokens`` more are in flight.
 
     KeyError for a coverage that has no rule.
     """
@@ -71,7 +71,7 @@ def held_pages(coverage: Coverage, tokens: int, tokens_per_page: int, draft_toke
 
 
 def page_limit(coverage: Coverage, tokens_per_page: int, draft_tokens: int = 0) -> int | None:
-    """Most pages that a sequence of any length holds between steps; None where they grow without bound (slope).
+    """`held_pages` of a sequence of any length; None where they grow without bound (slope).
 
     KeyError for a coverage that has no rule.
     """

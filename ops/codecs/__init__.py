@@ -1,1 +1,9 @@
-"""How values become bytes and back, one folder a codec."""
+"""How values become bytes and back: the codecs as one table, one folder a codec.
+
+A codec turns values ``[..., dim]`` into planes ``uint8 [..., row_bytes]``, one a part of its encoding (data, block
+scales), and back. The ops `quantize_<codec>` and `dequantize_<codec>` are generated from the table.
+"""
+
+from kvc.ops.codecs.table import CODECS, Codec, codec_of, encode_fields, scale_operand
+
+__all__ = ["CODECS", "Codec", "codec_of", "encode_fields", "scale_operand"]

@@ -1,0 +1,5 @@
+"""`python -m kvc` is the command `kvc`."""
+
+from kvc.cli import main
+
+main()

@@ -1,0 +1,285 @@
+"""One step of an engine: which tokens of which sequences run, and its host data in one int32 buffer.
+
+Rows of q, k and v follow the requests in order, context requests first. A generation part is padded to the next bucket
+of sequences (length 0, page -1, sequence id -1) so that its shapes are those of a captured graph; context parts are
+exact.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from kvc.diagnostics import fail
+from kvc.graphs.program import PHASES, Phase, Section
+from kvc.plan.stale import ceil_div
+from kvc.runtime.cache_manager import CacheManager, Limits
+from kvc.runtime.out_of_pages import SequenceId
+
+SECTION_ALIGNMENT = 4  # int32 elements: sections start on 16 bytes
+
+
+@dataclass(frozen=True)
+class Request:
+    """``tokens`` new tokens of sequence ``id``: a prompt or a chunk of it (context), or 1 + draft tokens
+    (generation)."""
+
+    id: SequenceId
+    tokens: int
+    phase: Phase = "context"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The requests of one phase in a step.
+
+    ``rows`` are their rows in the caller's q, k and v; ``tokens`` and ``sequences`` are real, ``padded_tokens`` and
+    ``padded_sequences`` what the graph sees; ``width`` is that of the slot tables.
+    """
+
+    phase: Phase
+    requests: tuple[Request, ...]
+    rows: slice
+    padded_sequences: int
+    padded_tokens: int
+    width: int
+
+    @property
+    def sequences(self) -> int:
+        """Real sequences."""
+        return len(self.requests)
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens."""
+        return self.rows.stop - self.rows.start
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Sizes of the named dimensions of the step buffer's sections, except `G`."""
+        return {"B": self.padded_sequences, "T": self.padded_tokens, "W": self.width}
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What `Cache.begin` answers; `Cache.layer` and `Cache.commit` take it for granted until the next one.
+
+    Two steps are never equal: the cache knows its own by identity.
+    """
+
+    parts: tuple[Part, ...]
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        """Requests in row order."""
+        return tuple(request for part in self.parts for request in part.requests)
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens: the rows of q, k and v."""
+        return sum(part.tokens for part in self.parts)
+
+    @property
+    def padded_tokens(self) -> int:
+        """Rows of q, k and v for a caller that keeps bucket-sized inputs."""
+        return sum(part.padded_tokens for part in self.parts)
+
+    @property
+    def bucket(self) -> tuple[int, int] | None:
+        """Padded sequences of the generation part and tokens of each; the key of a captured graph."""
+        generation = [part for part in self.parts if part.phase == "generation"]
+        return next(((part.padded_sequences, part.padded_tokens // part.padded_sequences) for part in generation), None)
+
+    @property
+    def rows(self) -> dict[SequenceId, slice]:
+        """Rows of each sequence in q, k, v and the output."""
+        ends = np.cumsum([0, *(request.tokens for request in self.requests)]).tolist()
+        return {
+            request.id: slice(start, stop) for request, (start, stop) in zip(self.requests, pairwise(ends), strict=True)
+        }
+
+
+def next_bucket(sequences: int, buckets: Sequence[int]) -> int:
+    """The smallest bucket that holds ``sequences``; past the largest one a step is exact and not captured."""
+    return next((bucket for bucket in buckets if bucket >= sequences), sequences)
+
+
+def make_step(requests: Sequence[Request], manager: CacheManager, buckets: Sequence[int]) -> Step:
+    """Shape a step; the manager is asked for lengths and not changed.
+
+    KVC504: no requests, an unknown phase, a request that is no `Request`, context after generation, generation requests
+    of unequal tokens; KVC502: a sequence twice.
+    """
+    _check_requests(requests)
+    parts, start = [], 0
+    for phase in PHASES:
+        chosen = tuple(request for request in requests if request.phase == phase)
+        if chosen:
+            parts.append(_SHAPES[phase](chosen, start, manager, buckets))
+            start = parts[-1].rows.stop
+    return Step(tuple(parts))
+
+
+def padding_step(sequences: int, tokens: int, manager: CacheManager) -> Step:
+    """A generation step of nothing but padding: the shapes of a bucket, for a capture that writes no page."""
+    part = Part("generation", (), slice(0, 0), sequences, sequences * tokens, manager.table_width)
+    return Step((part,))
+
+
+def _context(requests: tuple[Request, ...], start: int, manager: CacheManager, buckets: Sequence[int]) -> Part:
+    tokens = sum(request.tokens for request in requests)
+    longest = max(manager.committed(request.id) + request.tokens for request in requests)
+    width = max(ceil_div(longest, cycle.tokens_per_page) for cycle in manager.lifecycles)
+    return Part("context", requests, slice(start, start + tokens), len(requests), tokens, width)
+
+
+def _generation(requests: tuple[Request, ...], start: int, manager: CacheManager, buckets: Sequence[int]) -> Part:
+    each = requests[0].tokens
+    padded = next_bucket(len(requests), buckets)
+    rows = slice(start, start + each * len(requests))
+    return Part("generation", requests, rows, padded, padded * each, manager.table_width)
+
+
+_SHAPES = {"context": _context, "generation": _generation}
+
+
+def _check_requests(requests: Sequence[Request]) -> None:
+    if not requests:
+        raise fail("KVC504", "a step of no requests")
+    for request in requests:
+        if request.phase not in PHASES:
+            raise fail(
+                "KVC504", f"sequence {request.id!r}: unknown phase {request.phase!r}", help="use " + " or ".join(PHASES)
+            )
+        if isinstance(request.tokens, bool) or not isinstance(request.tokens, int) or request.tokens < 1:
+            message = f"sequence {request.id!r}: tokens must be an integer of at least 1, not {request.tokens!r}"
+            raise fail("KVC504", message)
+    _check_order(requests)
+
+
+def _check_order(requests: Sequence[Request]) -> None:
+    seen: set[SequenceId] = set()
+    for request in requests:
+        if request.id in seen:
+            raise fail("KVC502", f"sequence {request.id!r} is in the step twice")
+        seen.add(request.id)
+    for before, after in pairwise(requests):
+        if (before.phase, after.phase) == ("generation", "context"):
+            message = f"context request {after.id!r} after generation request {before.id!r}"
+            raise fail("KVC504", message, help="rows of context requests come first: sort the requests by phase")
+    counts = {request.tokens for request in requests if request.phase == "generation"}
+    if len(counts) > 1:
+        message = f"generation requests of {sorted(counts)} tokens in one step"
+        raise fail("KVC504", message, help="give all the same number of tokens; a longer one can run as context")
+
+
+# Packing
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A section of a packed step: int32 elements ``[offset, offset + prod(shape))`` of the buffer."""
+
+    phase: Phase
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+
+    @property
+    def stop(self) -> int:
+        """First element after the section."""
+        return self.offset + prod(self.shape)
+
+
+class StepPacker:
+    """Lays out and fills the step buffer by the program's section table (``sections`` of each phase).
+
+    Generation sections come first: their offsets depend on the bucket alone, so a captured graph finds them where they
+    were, whatever context runs beside it.
+    """
+
+    def __init__(self, sections: Mapping[Phase, Sequence[Section]], manager: CacheManager) -> None:
+        for section in {section.name for part in sections.values() for section in part} - _FILL.keys():
+            raise fail("KVC511", f"the program's step has a section {section!r} that this runtime cannot fill")
+        self._sections, self._manager = sections, manager
+
+    def capacity(self, limits: Limits, buckets: Sequence[int]) -> int:
+        """Elements that hold any step within the limits."""
+        width, total = self._manager.table_width, limits.max_tokens
+        context = Part("context", (), slice(0, 0), limits.max_sequences, total, width)
+        counts = range(1, limits.max_sequences + 1)
+        tokens = max(next_bucket(count, buckets) * (total // count) for count in counts if count <= total)
+        sequences = next_bucket(limits.max_sequences, buckets)
+        generation = Part("generation", (), slice(0, 0), sequences, tokens, width)
+        return self._end(self.place(Step((context, generation))))
+
+    def place(self, step: Step) -> tuple[Placed, ...]:
+        """Where each section of the step's parts lies."""
+        placed: list[Placed] = []
+        for part in sorted(step.parts, key=lambda part: -PHASES.index(part.phase)):
+            dims = {"G": len(self._manager.lifecycles), **part.dims}
+            for section in self._sections.get(part.phase, ()):
+                shape = tuple(_size(dim, dims) for dim in section.dims)
+                placed.append(Placed(part.phase, section.name, _aligned(self._end(placed)), shape))
+        return tuple(placed)
+
+    def pack(self, step: Step, placed: Sequence[Placed], buffer: np.ndarray) -> int:
+        """Fill int32 ``buffer`` (the gaps too, with 0); returns the elements that the step takes.
+
+        Lengths and tables are the manager's: committed tokens as before the step, tables with the step's pages. KVC503
+        for a step that does not fit.
+        """
+        end = self._end(placed)
+        if end > len(buffer):
+            raise fail("KVC503", f"a step of {step.padded_tokens} padded tokens is over the limits of the program")
+        buffer[:end] = 0
+        parts = {part.phase: part for part in step.parts}
+        for section in placed:
+            view = buffer[section.offset : section.stop].reshape(section.shape)
+            _FILL[section.name](view, parts[section.phase], self._manager)
+        return end
+
+    @staticmethod
+    def _end(placed: Sequence[Placed]) -> int:
+        return placed[-1].stop if placed else 0
+
+
+def _aligned(offset: int) -> int:
+    return ceil_div(offset, SECTION_ALIGNMENT) * SECTION_ALIGNMENT
+
+
+def _size(dim: int | str, dims: Mapping[str, int]) -> int:
+    """`B + 1` -> the size: a number, a name, or a sum of them."""
+    if isinstance(dim, int):
+        return dim
+    return sum(int(term) if term.isdigit() else dims[term] for term in dim.replace(" ", "").split("+"))
+
+
+def _fill_slot_tables(view: np.ndarray, part: Part, manager: CacheManager) -> None:
+    view[:, part.sequences :] = -1
+    view[:, : part.sequences] = manager.slot_tables([request.id for request in part.requests], part.width)
+
+
+def _fill_committed(view: np.ndarray, part: Part, manager: CacheManager) -> None:
+    view[: part.sequences] = [manager.committed(request.id) for request in part.requests]
+
+
+def _fill_query_starts(view: np.ndarray, part: Part, manager: CacheManager) -> None:
+    view[1:] = part.tokens
+    view[1 : part.sequences + 1] = np.cumsum([request.tokens for request in part.requests])
+
+
+def _fill_sequence_ids(view: np.ndarray, part: Part, manager: CacheManager) -> None:
+    view[part.tokens :] = -1
+    view[: part.tokens] = np.repeat(np.arange(part.sequences), [request.tokens for request in part.requests])
+
+
+# Section name -> what fills it; a program whose table names another one needs a newer runtime.
+_FILL = {
+    "slot_tables": _fill_slot_tables,
+    "committed": _fill_committed,
+    "query_starts": _fill_query_starts,
+    "sequence_ids": _fill_sequence_ids,
+}

@@ -1,0 +1,230 @@
+"""A cache in use: pools, constants and the manager, and one step at a time through the compiled graphs."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import torch
+
+from kvc.diagnostics import KvcError, fail
+from kvc.graphs.graph import qualified_name
+from kvc.graphs.program import Phase, Program
+from kvc.plan.types import Plan
+from kvc.runtime.batch import Placed, Request, Step, StepPacker, make_step, padding_step
+from kvc.runtime.cache_manager import CacheManager, Limits
+from kvc.runtime.constants import make_constants
+from kvc.runtime.executor import Executor
+from kvc.runtime.out_of_pages import SequenceId
+from kvc.runtime.pools import PoolMemory
+
+Tensors = dict[str, torch.Tensor]
+
+
+class Cache:
+    """The paged KV cache of one model.
+
+    A step: ``begin`` (pages, one copy to the device, prologue), ``layer(i, q, k, v)`` for each attention layer,
+    ``commit``. Rows of q, k, v are the requests' tokens in order, context requests first. ``num_slots``: one entry a
+    pool group.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        program: Program,
+        limits: Limits,
+        num_slots: Sequence[int],
+        device: str | torch.device = "cpu",
+        fill: int = 0,
+    ) -> None:
+        self.plan, self.program, self.limits, self.num_slots = plan, program, limits, tuple(num_slots)
+        self.device = torch.device(device)
+        self.manager = CacheManager(plan.lifecycles, num_slots, limits)
+        self.pools = PoolMemory(plan, num_slots, device, fill)
+        self.constants = make_constants(program.constants, device)
+        self._packer = StepPacker(program.step, self.manager)
+        capacity = self._packer.capacity(limits, program.buckets)
+        self._host = torch.zeros(capacity, dtype=torch.int32, pin_memory=self.device.type == "cuda")
+        self.step_buffer = torch.zeros(capacity, dtype=torch.int32, device=device)
+        self._graphs = {key: Executor(graph) for key, graph in program.graphs.items()}
+        self._prologues = {phase: Executor(graph) for phase, graph in program.prologues.items()}
+        self._bound = [self._bind(layer) for layer in range(len(program.bindings))]
+        self._step: Step | None = None
+        self._values: dict[Phase, Tensors] = {}
+
+    # Sequences
+
+    def admit(self, sequence: SequenceId) -> int:
+        """Start a sequence; returns the tokens to recompute if it was preempted (`CacheManager.admit`)."""
+        return self.manager.admit(sequence)
+
+    def preempt(self, sequence: SequenceId) -> int:
+        """Free a sequence's pages and remember its length (`CacheManager.preempt`)."""
+        return self.manager.preempt(sequence)
+
+    def release(self, sequence: SequenceId) -> None:
+        """Forget a sequence (`CacheManager.release`)."""
+        self.manager.release(sequence)
+
+    # One step
+
+    def begin(self, requests: Sequence[Request], prologue: bool = True) -> Step:
+        """Take the step's pages, copy its host data in one go, and run the prologue of each phase.
+
+        ``prologue=False`` leaves that to a captured graph (`prologue`). Raises `OutOfPages` and whatever `make_step`
+        and `CacheManager.extend` raise, with nothing changed; KVC505 while another step is open.
+        """
+        if self._step is not None:
+            raise fail("KVC505", "begin while a step is open", help="commit it or abort it first")
+        for request in requests:
+            self.manager.committed(request.id)
+        step = make_step(requests, self.manager, self.program.buckets)
+        # Own rows of a generation step are read back from the pools, so its pages are held whatever is accepted.
+        rollback = {request.id: request.tokens for request in requests if request.phase == "generation"}
+        self.manager.extend({request.id: request.tokens for request in requests}, rollback)
+        self._open(step, prologue)
+        return step
+
+    def padding_step(self, sequences: int, tokens: int = 1, prologue: bool = True) -> Step:
+        """Open a generation step of ``sequences`` times ``tokens`` padding rows: it touches no page.
+
+        For warming up and capturing a bucket; end it with `abort`.
+        """
+        if self._step is not None:
+            raise fail("KVC505", "padding_step while a step is open", help="commit it or abort it first")
+        step = padding_step(sequences, tokens, self.manager)
+        self._open(step, prologue)
+        return step
+
+    def prologue(self, step: Step) -> None:
+        """Derive what the layers of the step share from the step buffer (page tables, positions, write rows)."""
+        self._check_open(step)
+        for phase, sections in self._sections.items():
+            run = self._prologues.get(phase)
+            derived = run.run(sections) if run else {}
+            self._values[phase] = sections | {f"prologue.{name}": value for name, value in derived.items()}
+
+    def layer(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Attention of model layer ``layer`` over the step's rows; stores k and v.
+
+        q ``[T, H, D]``, k ``[T, Hk, D]``, v ``[T, Hk, V]`` before RoPE, in the program's dtype; returns ``[T, H, V]``.
+        T is ``step.tokens``, or ``step.padded_tokens`` for a caller whose inputs are bucket-sized (padding rows of the
+        output are 0). KVC505 without an open step, KVC506 for a wrong layer, shape, dtype or device.
+        """
+        step = self._open_step("layer")
+        bound = self._layer(layer)
+        inputs = {"input.q": q, "input.k": k, "input.v": v}
+        self._check_inputs(layer, step, inputs)
+        padded = q.shape[0] == step.padded_tokens
+        parts, start = [], 0
+        for part in step.parts:
+            count = part.padded_tokens if padded else part.tokens
+            rows = {name: _padded(x[start : start + count], part.padded_tokens) for name, x in inputs.items()}
+            signature = self.program.bindings[layer].signature
+            out = self._graphs[signature, part.phase].run({**bound, **self._values[part.phase], **rows})["out"]
+            parts.append(out[:count])
+            start += count
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def commit(self, step: Step, accepted: Mapping[SequenceId, int] | None = None) -> None:
+        """End the step; ``accepted`` of each sequence's tokens count, all of them where it says nothing.
+
+        0 undoes the step for a sequence. KVC505 for a step that is not open, KVC507 for a count that cannot be.
+        """
+        self._check_open(step)
+        accepted = accepted or {}
+        unknown = [name for name in accepted if name not in step.rows]
+        if unknown:
+            raise fail("KVC507", f"sequence {unknown[0]!r} is not in the step; it has {list(step.rows)}")
+        self.manager.commit({request.id: accepted.get(request.id, request.tokens) for request in step.requests})
+        self._close()
+
+    def abort(self, step: Step) -> None:
+        """End the step as if it had not begun: nothing is committed, its pages go back."""
+        self.commit(step, {request.id: 0 for request in step.requests})
+
+    @cached_property
+    def static_tensors(self) -> Tensors:
+        """Every tensor of the cache that keeps its address and its meaning: register these as `static`."""
+        pools = {f"pool.{group}.{position}": tensor for (group, position), tensor in self.pools.tensors.items()}
+        return pools | self.constants
+
+    # Internals
+
+    def _bind(self, layer: int) -> Tensors:
+        binding = self.program.bindings[layer]
+        pool = {"pool.history": self.pools.view(binding.pool, binding.index)}
+        return pool | {name: self.constants[constant] for name, constant in binding.constants.items()}
+
+    def _open(self, step: Step, prologue: bool) -> None:
+        placed = self._packer.place(step)
+        end = self._packer.pack(step, placed, self._host.numpy())
+        self.step_buffer[:end].copy_(self._host[:end], non_blocking=True)
+        self._sections = {part.phase: self._views(part.phase, placed) for part in step.parts}
+        self._step, self._values = step, {}
+        if prologue:
+            self.prologue(step)
+
+    def _views(self, phase: Phase, placed: Sequence[Placed]) -> Tensors:
+        return {
+            f"step.{at.name}": self.step_buffer[at.offset : at.stop].view(at.shape)
+            for at in placed
+            if at.phase == phase
+        }
+
+    def _close(self) -> None:
+        self._step, self._values, self._sections = None, {}, {}
+
+    def _open_step(self, call: str) -> Step:
+        if self._step is None:
+            raise fail("KVC505", f"{call} without an open step", help="call begin first")
+        if not self._values:
+            raise fail("KVC505", f"{call} before the step's prologue", help="call prologue(step) first")
+        return self._step
+
+    def _check_open(self, step: Step) -> None:
+        if step is not self._step:
+            message = "this step is not open: it was committed, or another cache began it"
+            raise fail("KVC505", message, help="begin gives a step, commit ends it")
+
+    def _layer(self, layer: int) -> Tensors:
+        if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < len(self._bound):
+            raise fail("KVC506", f"layer {layer!r} of a model of {len(self._bound)} layers")
+        return self._bound[layer]
+
+    @cached_property
+    def _shapes(self) -> dict[str, dict[str, tuple[tuple[int, ...], torch.dtype]]]:
+        """Signature -> input -> shape without its rows, and dtype."""
+        return {
+            signature: {
+                qualified_name(node): (tuple(node.meta["val"].shape[1:]), node.meta["val"].dtype)
+                for node in graph.placeholders
+                if node.meta["role"] == "input"
+            }
+            for (signature, _), graph in self.program.graphs.items()
+        }
+
+    def _check_inputs(self, layer: int, step: Step, inputs: Tensors) -> None:
+        rows = inputs["input.q"].shape[:1]
+        allowed = sorted({step.tokens, step.padded_tokens})
+        if not rows or rows[0] not in allowed:
+            raise _wrong_input(layer, "q", f"{list(rows)} rows", f"{' or '.join(map(str, allowed))} rows")
+        for name, (shape, dtype) in self._shapes[self.program.bindings[layer].signature].items():
+            x = inputs[name]
+            if (tuple(x.shape), x.dtype, x.device.type) != ((*rows, *shape), dtype, self.device.type):
+                expected = f"{dtype} {[*rows, *shape]} on {self.device}"
+                raise _wrong_input(
+                    layer, name.removeprefix("input."), f"{x.dtype} {list(x.shape)} on {x.device}", expected
+                )
+
+
+def _wrong_input(layer: int, name: str, got: str, expected: str) -> KvcError:
+    return fail("KVC506", f"layer {layer}: {name} has {got}, expected {expected}")
+
+
+def _padded(x: torch.Tensor, rows: int) -> torch.Tensor:
+    """``x`` with zero rows at the end."""
+    if x.shape[0] == rows:
+        return x
+    out = x.new_zeros((rows, *x.shape[1:]))
+    out[: x.shape[0]] = x
+    return out

@@ -1,0 +1,36 @@
+"""Makes the tensors that a program names as constants, and checks that they are the ones it was compiled for."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from kvc.diagnostics import fail
+from kvc.graphs.program import Constant
+from kvc.ops.codecs import scale_operand
+from kvc.ops.rope_table import rope_table
+from kvc.specs.resolved import Rope
+
+
+def make_constants(constants: Mapping[str, Constant], device: str | torch.device) -> dict[str, torch.Tensor]:
+    """Constant id -> tensor on ``device``; KVC509 for a table whose bytes are not those in the program."""
+    return {name: _MAKERS[constant.kind](name, constant.params).to(device) for name, constant in constants.items()}
+
+
+def _scale(name: str, params: Mapping[str, Any]) -> torch.Tensor:
+    return scale_operand(params["codec"], params["value"])
+
+
+def _rope_table(name: str, params: Mapping[str, Any]) -> torch.Tensor:
+    fields = params["rope"]
+    rope = Rope(**{**fields, "params": tuple(sorted(dict(fields["params"]).items()))})
+    table = rope_table(rope, params["rows"])
+    digest = hashlib.sha256(table.numpy().tobytes()).hexdigest()
+    if digest != params["sha256"]:
+        message = f"{name}: this machine computes another rope table ({digest[:12]}) than the artifact's"
+        raise fail("KVC509", message, help="compile the spec again on this machine")
+    return table
+
+
+_MAKERS: dict[str, Callable[[str, Mapping[str, Any]], torch.Tensor]] = {"scale": _scale, "rope_table": _rope_table}

@@ -1,0 +1,155 @@
+"""Captures a callable per bucket and replays it on fixed memory, as a CUDA graph does.
+
+On a CPU the graph is the recorded op list: a replay runs the same ops on the same buffers, so that what would break
+under a CUDA graph breaks here, at capture or at the first replay, with a reason. A number that Python computes inside
+the callable is baked in, as it is in a CUDA graph.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from kvc.diagnostics import KvcError, fail
+from kvc.runtime.recorder import RecordedOp, Recorder
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class _Address:
+    """Where a registered tensor lay at capture."""
+
+    pointer: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "_Address":
+        return cls(tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+@dataclass(frozen=True)
+class _Captured:
+    ops: tuple[RecordedOp, ...]
+    output: Any
+    static: Tensors
+    copied: Tensors
+    addresses: dict[str, _Address]
+    buffers: tuple[torch.Tensor, ...]
+
+
+class GraphRunner:
+    """Captured callables by bucket (any hashable key)."""
+
+    def __init__(self) -> None:
+        self._captured: dict[Hashable, _Captured] = {}
+
+    @property
+    def buckets(self) -> tuple[Hashable, ...]:
+        """Buckets captured so far."""
+        return tuple(self._captured)
+
+    def ops(self, bucket: Hashable) -> tuple[str, ...]:
+        """Names of the ops that a replay runs, in order."""
+        return tuple(str(op.op) for op in self._find(bucket).ops)
+
+    def buffer_bytes(self, bucket: Hashable) -> int:
+        """Bytes of the bucket's own buffers: what its ops produced."""
+        return sum(buffer.untyped_storage().nbytes() for buffer in self._find(bucket).buffers)
+
+    def capture(self, bucket: Hashable, fn: Callable[[], Any], static: Tensors, copied: Tensors) -> Any:
+        """Run ``fn()`` once, recording it, and return its output: tensors in any nesting, valid until the next replay.
+
+        ``static``: tensors whose memory stays where it is (weights, pools, constants). The mapping itself is kept and
+        read again at every replay, so replacing an entry is noticed. ``copied``: tensors that get a new value at each
+        replay. Both cover views of them. ``fn`` really runs: let it work on padding (`Cache.padding_step`) to leave
+        pools alone. Errors: KVC520 (a tensor with no rule), KVC521 (read on the host), KVC522 (random numbers), KVC523
+        (an op with no fixed shape), KVC525 (bucket captured already, a tensor that cannot be registered).
+        """
+        if bucket in self._captured:
+            raise fail("KVC525", f"bucket {bucket!r} is captured already")
+        registered = _register(static, copied)
+        recorder = Recorder(registered)
+        addresses = {name: _Address.of(tensor) for name, tensor in registered.items()}
+        with recorder.recording():
+            output = fn()
+        _check_output(output, recorder)
+        self._captured[bucket] = _Captured(
+            tuple(recorder.ops), output, static, dict(copied), addresses, tuple(recorder.buffers)
+        )
+        return output
+
+    def replay(self, bucket: Hashable, values: Tensors) -> Any:
+        """Copy ``values`` into the copied tensors, run the recorded ops, return the output of `capture`, refreshed.
+
+        ``values`` has one entry for each copied tensor; passing the registered tensor itself says that it was already
+        filled in place. Errors: KVC524 (a value missing, unknown or of another shape; memory that has moved), KVC525
+        (bucket not captured).
+        """
+        captured = self._find(bucket)
+        _check_addresses(captured)
+        _check_values(captured.copied, values)
+        with torch.no_grad():
+            for name, target in captured.copied.items():
+                if values[name] is not target:
+                    target.copy_(values[name])
+            for op in captured.ops:
+                op.replay()
+        return captured.output
+
+    def _find(self, bucket: Hashable) -> _Captured:
+        if bucket not in self._captured:
+            raise fail("KVC525", f"bucket {bucket!r} is not captured; captured: {list(self._captured)}")
+        return self._captured[bucket]
+
+
+def _register(static: Tensors, copied: Tensors) -> dict[str, torch.Tensor]:
+    both = sorted(static.keys() & copied.keys())
+    if both:
+        raise fail("KVC525", f"{both[0]!r} is registered as static and as copied")
+    registered = {**static, **copied}
+    for name, tensor in registered.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise fail("KVC525", f"{name!r} is {type(tensor).__name__}, not a tensor")
+        if tensor.device.type != "cpu":
+            raise fail("KVC525", f"{name!r} is on {tensor.device}; this version captures on a CPU only")
+    return registered
+
+
+def _check_output(output: Any, recorder: Recorder) -> None:
+    for leaf in tree_leaves(output):
+        if isinstance(leaf, torch.Tensor) and not recorder.knows(leaf):
+            raise fail("KVC520", "the callable returns a tensor that is neither registered nor derived in the graph")
+        if leaf is not None and not isinstance(leaf, torch.Tensor):
+            message = f"the callable returns {type(leaf).__name__} {leaf!r}, which a replay cannot refresh"
+            raise fail("KVC521", message, help="return tensors only")
+
+
+def _check_addresses(captured: _Captured) -> None:
+    for name, at_capture in captured.addresses.items():
+        tensor = captured.copied.get(name, captured.static.get(name))
+        if tensor is None:
+            raise _moved(name, "is no longer registered")
+        if _Address.of(tensor) != at_capture:
+            raise _moved(name, "is not where it was at capture")
+
+
+def _moved(name: str, what: str) -> KvcError:
+    help = "write new values into the registered tensor, or capture again"
+    return fail("KVC524", f"static or copied tensor {name!r} {what}", help=help)
+
+
+def _check_values(copied: Tensors, values: Tensors) -> None:
+    missing, unknown = sorted(copied.keys() - values.keys()), sorted(values.keys() - copied.keys())
+    if missing:
+        raise fail("KVC524", f"no value for copied tensor {missing[0]!r}: the replay would read the last step's")
+    if unknown:
+        raise fail("KVC524", f"{unknown[0]!r} is not a copied tensor; copied: {sorted(copied)}")
+    for name, target in copied.items():
+        if (values[name].shape, values[name].dtype) != (target.shape, target.dtype):
+            got = f"{values[name].dtype} {list(values[name].shape)}"
+            raise fail("KVC524", f"{name!r} is {got}, captured as {target.dtype} {list(target.shape)}")

@@ -1,0 +1,50 @@
+"""Reference of kvc::append_gqa."""
+
+import torch
+
+from kvc.ops.codecs import codec_of, encode_fields
+from kvc.ops.paging import layout_of, write_planes
+from kvc.ops.rope.reference import rope
+
+
+def append_gqa(
+    pool: torch.Tensor,
+    q: torch.Tensor | None,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    table: torch.Tensor | None,
+    positions: torch.Tensor | None,
+    rows: torch.Tensor,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    *,
+    encoding: str,
+    tokens_per_page: int,
+    layout: str,
+    keep_k: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rotate q and k, encode k and v and store them: rope, quantize and store_rows in one op, byte for byte.
+
+    pool uint8 [P, page_bytes], written in place; q [T, H, D], k [T, Hk, D], v [T, Hk, V] in activation dtypes, before
+    RoPE; table f32 [M, R] and positions i32 [T] as in kvc::rope, both None: no RoPE; rows i32 [T] as in
+    kvc::store_rows; scales f32 [2] = [scale, factor] where the encoding takes them, else None.
+    Returns q rotated [T, H, D], empty [0, Hk, D] where no q is given, and k rotated [T, Hk, D], empty [0, Hk, D]
+    unless ``keep_k``.
+    Errors, all before anything is written: KVC551 shapes and dtypes, KVC552 position or row out of range, KVC553 a row
+    given twice, KVC554 encoding or layout. Source: DESIGN sections 7 and 8 (fuse_append).
+    """
+    nothing = k.new_empty((0, *k.shape[1:]))
+    q_rotated, k_rotated = (_rotate(x, table, positions, layout) for x in (nothing if q is None else q, k))
+    planes = encode_fields(codec_of("append_gqa", encoding), (k_rotated, v), (k_scale, v_scale))
+    dims = (k.shape[2], v.shape[2])
+    write_planes(pool, planes, rows, layout_of(encoding, (k.shape[1], v.shape[1]), dims, tokens_per_page))
+    return q_rotated, k_rotated if keep_k else nothing.clone()
+
+
+def _rotate(
+    x: torch.Tensor, table: torch.Tensor | None, positions: torch.Tensor | None, layout: str
+) -> torch.Tensor:
+    """``x`` with positions encoded; a copy without a table, since results of an op are never its arguments."""
+    if table is None or positions is None:
+        return x.clone()
+    return rope(x, table, positions[: x.shape[0]], layout=layout)

@@ -1,0 +1,76 @@
+"""The codecs as data, and what every codec shares."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kvc.diagnostics import fail
+from kvc.encodings import ENCODINGS, PartFormat
+from kvc.ops.axes import wrong
+from kvc.ops.codecs import bf16, fp8, fp32
+
+Planes = Sequence[torch.Tensor]
+Scale = torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class Codec:
+    """One rule of DESIGN section 7.
+
+    ``encode(x, scale)`` gives the planes in the order of ``parts``; ``decode(planes, scale)`` the values in fp32.
+    ``factor`` makes the second number of a scale operand from the first, None where the codec takes no scale.
+    """
+
+    name: str
+    parts: tuple[PartFormat, ...]
+    encode: Callable[[torch.Tensor, Scale], tuple[torch.Tensor, ...]]
+    decode: Callable[[Planes, Scale], torch.Tensor]
+    factor: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    def check_scale(self, op: str, argument: str, scale: Scale) -> None:
+        """Raise KVC551 where a scale operand is missing or has no meaning."""
+        if (scale is None) != (self.factor is None):
+            problem = "is missing" if scale is None else "must be None"
+            raise wrong(
+                op, argument, f"{problem}: {self.name} {'needs a' if self.factor else 'takes no'} scale operand"
+            )
+
+
+CODECS: dict[str, Codec] = {
+    "fp32": Codec("fp32", ENCODINGS["fp32"].parts, fp32.encode, fp32.decode),
+    "bf16": Codec("bf16", ENCODINGS["bf16"].parts, bf16.encode, bf16.decode),
+    "fp8": Codec("fp8", ENCODINGS["fp8"].parts, fp8.encode, fp8.decode, fp8.factor),
+}
+
+
+def codec_of(op: str, encoding: str) -> Codec:
+    """The codec of an encoding; raises KVC554 for one that is not known."""
+    found = ENCODINGS.get(encoding)
+    if found is None:
+        raise fail("KVC554", f"kvc::{op}: encoding {encoding!r} is not known", help=f"one of {', '.join(ENCODINGS)}")
+    return CODECS[found.codec]
+
+
+def scale_operand(codec: str, value: float) -> torch.Tensor:
+    """The scale operand ``float32[2] = [scale, factor]`` of a codec, computed once on the host.
+
+    ``scale`` is in the dequantizing direction (value = code * scale); ``factor`` is what quantizing multiplies by, in
+    IEEE fp32 from the rounded scale. Raises KVC555 for a codec without scale and for a scale whose factor is not a
+    finite positive number.
+    """
+    factor = CODECS[codec].factor
+    if factor is None:
+        raise fail("KVC555", f"codec {codec} takes no scale", help="leave the scale operand out")
+    scale = torch.tensor(value, dtype=torch.float32)
+    operand = torch.stack([scale, factor(scale)])
+    if not all(math.isfinite(number) and number > 0 for number in operand.tolist()):
+        raise fail("KVC555", f"scale {value!r} of codec {codec} has no finite positive fp32 reciprocal")
+    return operand
+
+
+def encode_fields(codec: Codec, fields: Planes, scales: Sequence[Scale]) -> list[torch.Tensor]:
+    """Encode the fields of a row; planes in page order: data of all fields, then their block scales."""
+    encoded = [codec.encode(field, scale) for field, scale in zip(fields, scales, strict=True)]
+    return [plane for part in zip(*encoded, strict=True) for plane in part]

@@ -1,0 +1,71 @@
+"""Definition, checks and fake kernel of kvc::gather_rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, wrong
+from kvc.ops.codecs import codec_of
+from kvc.ops.paging import check_encoded_pool
+from kvc.ops.values import check_range
+
+DEFINITION = (
+    "gather_rows(Tensor pool, Tensor page_table, Tensor lengths, Tensor?[] scales, *, str encoding, int[] heads, "
+    "int[] dims, int tokens_per_page, ScalarType dtype) -> Tensor[]"
+)
+OPERANDS = (
+    Operand("pool", "P page_bytes", BYTES),
+    Operand("page_table", "B W", INT32),
+    Operand("lengths", "B", INT32),
+)
+
+
+def check(
+    pool: torch.Tensor,
+    page_table: torch.Tensor,
+    lengths: torch.Tensor,
+    scales: Sequence[torch.Tensor | None],
+    *,
+    encoding: str,
+    heads: Sequence[int],
+    dims: Sequence[int],
+    tokens_per_page: int,
+    dtype: torch.dtype,
+) -> dict[str, Any]:
+    """Check shapes and dtypes, and that the fields make up the pool's pages; return the sizes."""
+    scale_operands = [Operand(f"scales[{i}]", "2", FLOAT32, optional=True) for i in range(len(scales))]
+    sizes = bind("gather_rows", (*OPERANDS, *scale_operands), (pool, page_table, lengths, *scales))
+    if not len(heads) == len(dims) == len(scales):
+        raise wrong("gather_rows", "heads", f"names {len(heads)} fields, dims {len(dims)}, scales {len(scales)}")
+    if dtype not in ACTIVATIONS:
+        raise wrong("gather_rows", "dtype", f"is {dtype}, expected an activation dtype")
+    codec = codec_of("gather_rows", encoding)
+    for i, scale in enumerate(scales):
+        codec.check_scale("gather_rows", f"scales[{i}]", scale)
+    check_encoded_pool("gather_rows", pool, encoding, heads, dims, tokens_per_page)
+    return sizes
+
+
+def check_values(
+    pool: torch.Tensor, page_table: torch.Tensor, lengths: torch.Tensor, *rest: Any, tokens_per_page: int, **_: Any
+) -> None:
+    """Pages lie in the pool, lengths in the table."""
+    check_range("gather_rows", "page_table", page_table, -1, pool.shape[0])
+    check_range("gather_rows", "lengths", lengths, 0, page_table.shape[1] * tokens_per_page + 1)
+
+
+def fake(
+    pool: torch.Tensor,
+    page_table: torch.Tensor,
+    *rest: Any,
+    heads: Sequence[int],
+    dims: Sequence[int],
+    tokens_per_page: int,
+    dtype: torch.dtype,
+    **_: Any,
+) -> list[torch.Tensor]:
+    """Empty results."""
+    sequences, width = page_table.shape
+    sizes = zip(heads, dims, strict=True)
+    return [pool.new_empty((sequences, width * tokens_per_page, *size), dtype=dtype) for size in sizes]

@@ -1,0 +1,51 @@
+"""Reference of kvc::gqa_context."""
+
+import torch
+
+from kvc.ops.attention import History, attend
+
+
+def gqa_context(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    pool: torch.Tensor,
+    page_table: torch.Tensor,
+    committed: torch.Tensor,
+    query_starts: torch.Tensor,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    *,
+    encoding: str,
+    tokens_per_page: int,
+    softmax_scale: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Causal attention of context tokens over their sequence's cached rows and this step's own rows.
+
+    q [T, H, D], k [T, Hk, D] and v [T, Hk, V] in activation dtypes, after RoPE, H a multiple of Hk; pool uint8
+    [P, page_bytes]; page_table i32 [B, W]; committed i32 [B]: rows ``[0, committed[b])`` are read from the pool, those
+    on pages that are -1 take no part; query_starts i32 [B+1]: sequence b owns tokens ``[starts[b], starts[b+1])``,
+    whose K and V come from k and v, never from the pool; scales f32 [2] or None; softmax_scale multiplies the scores.
+    Returns out [T, H, V] in q's dtype and lse f32 [T, H], the natural log-sum-exp of the scaled scores. Tokens from
+    query_starts[-1] on are padding: out 0, lse -inf. All arithmetic is fp32. A sequence's result does not depend on the
+    other sequences of the batch.
+    Errors: KVC551 shapes and dtypes, KVC552 values out of range, KVC554 encoding.
+    Source: DESIGN section 7, "Attention" and "What a step reads".
+    """
+    out = q.new_zeros((*q.shape[:2], v.shape[2]))
+    lse = q.new_full(q.shape[:2], -torch.inf, dtype=torch.float32)
+    dims = (k.shape[2], v.shape[2])
+    history = History(pool, page_table, (k_scale, v_scale), encoding, k.shape[1], dims, tokens_per_page)
+    starts = query_starts.tolist()
+    for b, (cached, start, end) in enumerate(zip(committed.tolist(), starts[:-1], starts[1:], strict=True)):
+        if start == end:
+            continue
+        keys, values = (x[start:end].float().transpose(0, 1) for x in (k, v))
+        seen = 0
+        if cached:
+            old_keys, old_values, _ = history.read(b, cached)
+            seen = old_keys.shape[1]
+            keys, values = torch.cat((old_keys, keys), 1), torch.cat((old_values, values), 1)
+        visible = list(range(seen + 1, seen + 1 + end - start))
+        out[start:end], lse[start:end] = attend(q[start:end], keys, values, visible, softmax_scale)
+    return out, lse

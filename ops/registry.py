@@ -1,0 +1,94 @@
+"""The ops as rows of one table, and their one registration in the `kvc` namespace.
+
+An `OpDef` is built in the op's own folder; `kvc.ops` collects them. Registration goes through `torch.library.Library`
+(5-10 us a call where `custom_op` costs 20-40): the reference serves as the generic kernel on CPU and CUDA.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kvc.ops.example_inputs import Example, Shape
+
+NAMESPACE = "kvc"
+GENERIC_KEYS = ("CPU", "CUDA")
+
+
+def _no_values(*args: Any, **kwargs: Any) -> None:
+    """The value check of an op any value suits."""
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """One op.
+
+    ``schema`` is the definition string. ``check`` reads shapes and dtypes and may see fake tensors; ``check_values``
+    reads the data of real ones. ``fake`` makes empty outputs, ``reference`` is the oracle. ``kernel`` is what runs on a
+    CPU, the reference unless that is too slow. ``example(shape)`` gives ``(args, kwargs)`` of a valid call.
+    """
+
+    schema: str
+    check: Callable[..., Any]
+    fake: Callable[..., Any]
+    reference: Callable[..., Any]
+    example: Callable[[Shape], Example]
+    check_values: Callable[..., None] = _no_values
+    kernel: Callable[..., Any] | None = None
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.schema.partition("(")[0])
+
+    @property
+    def mutates(self) -> tuple[str, ...]:
+        """Names of the arguments written in place."""
+        return tuple(a.name for a in self.overload._schema.arguments if a.alias_info and a.alias_info.is_write)
+
+    @property
+    def overload(self) -> Any:
+        """What to call and to match in a graph: ``torch.ops.kvc.<name>.default``."""
+        return getattr(torch.ops.kvc, self.name).default
+
+    @property
+    def doc(self) -> str:
+        """Shapes, dtypes, units, errors and source of the semantics: the docstring of the reference."""
+        return self.reference.__doc__ or ""
+
+
+def _checked(op: OpDef) -> Callable[..., Any]:
+    check, check_values, kernel = op.check, op.check_values, op.kernel or op.reference
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        check(*args, **kwargs)
+        check_values(*args, **kwargs)
+        return kernel(*args, **kwargs)
+
+    return run
+
+
+def _checked_fake(op: OpDef) -> Callable[..., Any]:
+    check, fake = op.check, op.fake
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        check(*args, **kwargs)
+        return fake(*args, **kwargs)
+
+    return run
+
+
+def register(ops: Iterable[OpDef]) -> tuple[torch.library.Library, dict[str, OpDef]]:
+    """Define the ops in the `kvc` namespace, once a process.
+
+    Returns the library, which must stay alive as long as the ops are called, and the ops by name.
+    """
+    library = torch.library.Library(NAMESPACE, "DEF")
+    table = {op.name: op for op in ops}
+    for op in table.values():
+        library.define(op.schema, tags=(torch.Tag.pt2_compliant_tag,))
+        run = _checked(op)
+        for key in GENERIC_KEYS:
+            library.impl(op.name, run, key)
+        torch.library.register_fake(f"{NAMESPACE}::{op.name}", _checked_fake(op), lib=library)
+    return library, table

@@ -1,0 +1,41 @@
+"""Definition, checks and fake kernel of kvc::write_rows."""
+
+from typing import Any
+
+import torch
+
+from kvc.ops.axes import INT32, Operand, bind, wrong
+from kvc.ops.values import check_range
+
+DEFINITION = "write_rows(Tensor page_table, Tensor positions, Tensor sequence_ids, *, int tokens_per_page) -> Tensor"
+OPERANDS = (
+    Operand("page_table", "B W", INT32),
+    Operand("positions", "T", INT32),
+    Operand("sequence_ids", "T", INT32),
+)
+
+
+def check(
+    page_table: torch.Tensor, positions: torch.Tensor, sequence_ids: torch.Tensor, *, tokens_per_page: int
+) -> dict[str, Any]:
+    """Check shapes and dtypes; return the sizes."""
+    if tokens_per_page < 1:
+        raise wrong("write_rows", "tokens_per_page", f"is {tokens_per_page}, expected 1 or more")
+    return bind("write_rows", OPERANDS, (page_table, positions, sequence_ids))
+
+
+def check_values(
+    page_table: torch.Tensor, positions: torch.Tensor, sequence_ids: torch.Tensor, *, tokens_per_page: int
+) -> None:
+    """Sequences exist and positions of tokens that are not padding lie in the table."""
+    sequences, width = page_table.shape
+    check_range("write_rows", "sequence_ids", sequence_ids, -1, sequences)
+    own = positions.masked_fill(sequence_ids < 0, 0)
+    check_range("write_rows", "positions", own, 0, max(1, width * tokens_per_page))
+
+
+def fake(
+    page_table: torch.Tensor, positions: torch.Tensor, sequence_ids: torch.Tensor, *, tokens_per_page: int
+) -> torch.Tensor:
+    """An empty result."""
+    return positions.new_empty(positions.shape)

@@ -1,0 +1,162 @@
+"""Artifacts: written whole or not at all, byte-equal for equal specs, and never trusted when read."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvc.artifact import read_artifact, write_artifact
+from kvc.compiler import Compiled, compile_spec
+from kvc.diagnostics import KvcError
+from kvc.graphs.diff import diff_programs
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    return compile_spec("tiny-fp8")
+
+
+@pytest.fixture
+def written(compiled: Compiled, tmp_path: Path) -> Path:
+    return compiled.write(tmp_path / "out")
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+def code_of(call, *args, **kwargs) -> str:
+    with pytest.raises(KvcError) as caught:
+        call(*args, **kwargs)
+    (found,) = caught.value.diagnostics
+    assert found.help
+    return found.code
+
+
+def test_reads_back_what_was_written(compiled: Compiled, written: Path):
+    artifact = read_artifact(written)
+    assert artifact.plan == compiled.artifact.plan
+    assert artifact.manifest() == compiled.artifact.manifest()
+    assert diff_programs(artifact.program, compiled.artifact.program) == ()
+
+
+def test_two_compilations_give_equal_bytes(written: Path, tmp_path: Path):
+    """The second one in a new process with another hash seed and another working directory."""
+    script = "from kvc.compiler import compile_spec; compile_spec('tiny-fp8').write('second')"
+    root = Path(__file__).parents[2]
+    env = {"PYTHONPATH": str(root), "PYTHONHASHSEED": "77", "PATH": ""}
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path, env=env)
+    assert files(tmp_path / "second") == files(written)
+
+
+def test_holds_no_path_of_the_machine(compiled: Compiled, tmp_path: Path):
+    spec = tmp_path / "my-spec.yaml"
+    library = Path(__file__).parents[2] / "specs" / "library" / "tiny-fp8.yaml"
+    spec.write_text(library.read_text())
+    out = compile_spec(spec).write(tmp_path / "out")
+    for name, content in files(out).items():
+        assert str(tmp_path).encode() not in content, name
+        assert b"site-packages" not in content, name
+
+
+def test_an_existing_artifact_needs_force(compiled: Compiled, written: Path):
+    before = files(written)
+    (written / "stray").write_text("from an older version")
+    assert code_of(write_artifact, compiled.artifact, written) == "KVC401"
+    write_artifact(compiled.artifact, written, force=True)
+    assert files(written) == before
+    assert [path.name for path in written.parent.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("kind", ["file", "folder", "link", "dangling"])
+def test_what_is_not_an_artifact_is_never_replaced(compiled: Compiled, written: Path, kind: str, force: bool):
+    target = written.parent / "taken"
+    if kind == "file":
+        target.write_text("precious")
+    elif kind == "folder":
+        target.mkdir()
+        (target / "precious").write_text("")
+    else:
+        target.symlink_to(written if kind == "link" else "nowhere")
+    assert code_of(write_artifact, compiled.artifact, target, force) == "KVC401"
+    assert target.is_symlink() or target.is_file() or (target / "precious").exists()
+
+
+def test_an_unwritable_place_is_named(compiled: Compiled, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    assert code_of(write_artifact, compiled.artifact, tmp_path / "file" / "out") == "KVC402"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from kvc.compiler import compile_spec
+compiled, calls = compile_spec("tiny-fp8"), [0]
+original = getattr(Path, sys.argv[1])
+def killer(self, *args, **kwargs):
+    calls[0] += 1
+    if calls[0] > int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self, *args, **kwargs)
+setattr(Path, sys.argv[1], killer)
+compiled.write("out", force=True)
+"""
+
+
+@pytest.mark.parametrize(("method", "survived"), [("write_text", 0), ("write_text", 3), ("rename", 0)])
+def test_a_kill_leaves_nothing_under_the_final_name(compiled: Compiled, tmp_path: Path, method: str, survived: int):
+    env = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
+    command = [sys.executable, "-c", KILLED, method, str(survived)]
+    died = subprocess.run(command, cwd=tmp_path, env=env)
+    assert died.returncode == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    compiled.write(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], "leftovers of the killed writer are removed"
+
+
+def edit_manifest(directory: Path, change) -> None:
+    path = directory / "manifest.json"
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (lambda d: shutil.rmtree(d), "KVC403"),
+        (lambda d: (d / "manifest.json").unlink(), "KVC403"),
+        (lambda d: (d / "manifest.json").write_text("{}"), "KVC403"),
+        (lambda d: (d / "manifest.json").write_text("[1, 2]"), "KVC403"),
+        (lambda d: (d / "manifest.json").write_text(""), "KVC405"),
+        (lambda d: (d / "manifest.json").write_bytes(b"\xff\xfe\x00\x81"), "KVC405"),
+        (lambda d: (d / "manifest.json").write_text("[" * 100_000), "KVC405"),
+        (lambda d: (d / "manifest.json").write_bytes((d / "manifest.json").read_bytes()[:-200]), "KVC405"),
+        (lambda d: edit_manifest(d, lambda m: m.update(format=99)), "KVC404"),
+        (lambda d: edit_manifest(d, lambda m: m.update(format=99, versions=None)), "KVC404"),
+        (lambda d: edit_manifest(d, lambda m: m.pop("plan")), "KVC405"),
+        (lambda d: edit_manifest(d, lambda m: m["program"].update(table_width=1)), "KVC405"),
+        (lambda d: (d / "graphs" / "gqa0.context.txt").unlink(), "KVC405"),
+        (lambda d: (d / "graphs" / "gqa0.context.txt").write_text("graph g\n"), "KVC405"),
+        (lambda d: (d / "graphs" / "gqa0.context.txt").write_bytes(b"\xff"), "KVC405"),
+        (lambda d: shutil.rmtree(d / "graphs"), "KVC405"),
+    ],
+)
+def test_damage_is_named(written: Path, damage, code: str):
+    damage(written)
+    assert code_of(read_artifact, written) == code
+
+
+def test_an_artifact_loads_without_pydantic(written: Path):
+    script = (
+        "import sys; sys.modules['pydantic'] = None\n"
+        "import kvc; kvc.load('out').plan.name\n"
+        "assert 'yaml' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    env = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=written.parent, env=env)
