@@ -84,4 +84,6 @@ class FuseRopeQuantize(GraphPass):
 
     def nearest(self, program: Program) -> tuple[Miss, ...]:
         """Calls that encode something that is not rotated."""
-        return tuple(miss for graph in program.named_graphs().values() for miss in nearest_places(graph, self.rules[:1]))
+        return tuple(
+            miss for graph in program.named_graphs().values() for miss in nearest_places(graph, self.rules[:1])
+        )

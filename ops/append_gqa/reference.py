@@ -34,17 +34,16 @@ def append_gqa(
     given twice, KVC554 encoding or layout. Source: DESIGN sections 7 and 8 (fuse_append).
     """
     nothing = k.new_empty((0, *k.shape[1:]))
-    q_rotated, k_rotated = (_rotate(x, table, positions, layout) for x in (nothing if q is None else q, k))
+    q_rotated = nothing if q is None else _rotate(q, table, positions, layout)
+    k_rotated = _rotate(k, table, positions, layout)
     planes = encode_fields(codec_of("append_gqa", encoding), (k_rotated, v), (k_scale, v_scale))
     dims = (k.shape[2], v.shape[2])
     write_planes(pool, planes, rows, layout_of(encoding, (k.shape[1], v.shape[1]), dims, tokens_per_page))
     return q_rotated, k_rotated if keep_k else nothing.clone()
 
 
-def _rotate(
-    x: torch.Tensor, table: torch.Tensor | None, positions: torch.Tensor | None, layout: str
-) -> torch.Tensor:
+def _rotate(x: torch.Tensor, table: torch.Tensor | None, positions: torch.Tensor | None, layout: str) -> torch.Tensor:
     """``x`` with positions encoded; a copy without a table, since results of an op are never its arguments."""
     if table is None or positions is None:
         return x.clone()
-    return rope(x, table, positions[: x.shape[0]], layout=layout)
+    return rope(x, table, positions, layout=layout)
