@@ -29,7 +29,7 @@ PIPELINE: tuple[ProgramPass, ...] = (
     CaptureCudaGraphs(),
 )
 
-AfterPass = Callable[[str, Program], None]
+Printer = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
@@ -87,48 +87,31 @@ class CompileLog:
 
 def run_passes(
     program: Program,
-    require: Sequence[str] = (),
     *,
-    after_pass: AfterPass | None = None,
-    optimise: bool = True,
+    require: Sequence[str] = (),
+    print_after: str | None = None,
+    printer: Printer | None = None,
     passes: Sequence[ProgramPass] = PIPELINE,
 ) -> tuple[Program, CompileLog]:
     """Run ``passes`` on a lowered program and verify it after each.
 
-    ``require`` names passes that must fire everywhere they could; ``after_pass`` is called with each pass's name and
-    program; ``optimise=False`` leaves out the passes that a program is complete without. Raises KvcError: KVC310 an
-    unknown pass, KVC311 a pass that broke down, KVC312 a required pass that did not fire, KVC313 a pass out of order,
-    KVC314 and KVC315 from passes, KVC320 and up where the program is not legal.
+    ``require`` names passes that must fire everywhere they could; ``print_after`` a pass (or `all`) after which
+    ``printer(pass, text)`` gets the text of every graph. Raises KvcError: KVC310 an unknown pass, KVC311 a pass that
+    broke down, KVC312 a required pass that did not fire, KVC313 a pass out of order, KVC314 and KVC315 from passes,
+    KVC320 and up where the program is not legal.
     """
-    check_names(require, passes)
+    check_names((*require, *((print_after,) if print_after and print_after != "all" else ())), passes)
     stage, records = Stage.LOWERED, list[PassRecord]()
     verify(program, stage, after="lowering")
     for one in passes:
-        if one.optional and not optimise:
-            continue
         records.append(_run_one(one, program, stage, [record.name for record in records]))
         result = records[-1].result
         if one.name in require:
             _check_fired(one, result, program)
         stage, program = max(stage, one.ensures), result.program
-        if after_pass is not None:
-            after_pass(one.name, program)
+        if printer is not None and print_after in (one.name, "all"):
+            printer(one.name, program_text(program))
     return program, CompileLog(tuple(records))
-
-
-def print_after(name: str, emit: Callable[[str], None]) -> AfterPass:
-    """A callback for `run_passes` that emits the text of every graph after the pass of that name, or `all`.
-
-    Raises KVC310 for an unknown name.
-    """
-    if name != "all":
-        check_names([name])
-
-    def after_pass(done: str, program: Program) -> None:
-        if name in (done, "all"):
-            emit(f"# after {done}\n{program_text(program)}")
-
-    return after_pass
 
 
 def program_text(program: Program) -> str:

@@ -18,15 +18,5 @@ from kvc.diagnostic_codes.code import Code
 
 __all__ = ["CODES", "Code"]
 
-_RANGES = (
-    spec_file,
-    spec_checks,
-    planning,
-    compiling,
-    compiler_passes,
-    artifact,
-    running,
-    op_calls,
-    models,
-)
+_RANGES = (spec_file, spec_checks, planning, compiling, compiler_passes, artifact, running, op_calls, models)
 CODES: dict[str, Code] = {name: code for module in _RANGES for name, code in module.CODES.items()}

@@ -11,7 +11,6 @@ import pytest
 
 from kvc.compiler_passes.manager import program_text, run_passes
 from kvc.graphs.lowering.lower import lower
-from kvc.graphs.program import Program
 from kvc.plan import make_plan
 from kvc.specs import load_spec
 from kvc.specs.library import library_specs
@@ -29,10 +28,10 @@ def stages(name: str) -> dict[str, str]:
     program = lower(spec, make_plan(spec))
     texts = {"0_lowered.txt": program_text(program)}
 
-    def keep(done: str, program: Program) -> None:
-        texts[f"{len(texts)}_{done}.txt"] = program_text(program)
+    def keep(done: str, text: str) -> None:
+        texts[f"{len(texts)}_{done}.txt"] = text
 
-    run_passes(program, after_pass=keep)
+    run_passes(program, print_after="all", printer=keep)
     return texts
 
 
