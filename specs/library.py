@@ -28,5 +28,5 @@ def locate(path_or_name: str | Path) -> tuple[Path, str]:
     raise fail(
         "KVC001",
         f"`{text[:200]}` is neither a file nor a spec of the library",
-        help=nearest(path.stem[:200], library, "library"),
+        help=nearest(path.name.removesuffix(".yaml")[:200], library, "library"),
     )
