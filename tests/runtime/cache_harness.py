@@ -5,22 +5,8 @@ from functools import lru_cache
 
 import torch
 
-try:
-    from kvc.compiler import compile_spec
-except ModuleNotFoundError:
-    from types import SimpleNamespace
-
-    from kvc.artifact import Artifact
-    from kvc.graphs.lowering.lower import lower
-    from kvc.plan import make_plan
-    from kvc.specs import load_spec
-
-    def compile_spec(name, optimise=True):
-        spec = load_spec(name)
-        plan = make_plan(spec)
-        return SimpleNamespace(artifact=Artifact({"values": spec.values}, plan, lower(spec, plan), []))
-
-
+from kvc.compiler import compile_spec
+from kvc.compiler_passes.manager import PIPELINE
 from kvc.graphs.graph import qualified_name
 from kvc.runtime.batch import Request
 from kvc.runtime.loader import LoadedArtifact
@@ -30,15 +16,16 @@ LENGTH = 64
 
 
 @lru_cache
-def artifact(spec, optimise=True, buckets=None):
-    loaded = LoadedArtifact(compile_spec(spec, optimise=optimise).artifact)
+def artifact(spec, passes=None, buckets=None):
+    loaded = LoadedArtifact(compile_spec(spec, passes=PIPELINE[:passes]).artifact)
     if buckets is None:
         return loaded
     return LoadedArtifact(replace(loaded.artifact, program=replace(loaded.program, buckets=buckets)))
 
 
-def new_cache(spec, fill=0, num_slots=24, optimise=True, buckets=None):
-    return artifact(spec, optimise, buckets).allocate(num_slots=num_slots, fill=fill)
+def new_cache(spec, fill=0, num_slots=24, passes=None, buckets=None):
+    """An empty cache; ``passes``: only that many first passes of the pipeline have run, None: all."""
+    return artifact(spec, passes, buckets).allocate(num_slots=num_slots, fill=fill)
 
 
 def layers(cache):
