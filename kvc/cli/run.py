@@ -16,7 +16,7 @@ DEFAULT_PROMPT = "The key-value cache of a language model holds"
 
 
 def run(
-    spec: Annotated[str, typer.Argument(metavar="SPEC|DIR", help="a spec file, a library name, or a compiled artifact")],
+    spec: Annotated[str, typer.Argument(metavar="SPEC|DIR", help="a spec file, a library name or an artifact")],
     model: Annotated[str, typer.Option(help="smollm2-135m (fetched once) or a model folder")] = "smollm2-135m",
     prompt: Annotated[str | None, typer.Option(help=f"text to continue [default: {DEFAULT_PROMPT}...]")] = None,
     prompt_file: Annotated[Path | None, typer.Option(help="read the prompt from a UTF-8 file")] = None,
@@ -53,7 +53,8 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
     try:
         return prompt_file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise fail("KVC607", f"cannot read the prompt from {prompt_file}: {error}", help="name a UTF-8 text file") from error
+        message = f"cannot read the prompt from {prompt_file}: {error}"
+        raise fail("KVC607", message, help="name a UTF-8 text file") from error
 
 
 @contextmanager

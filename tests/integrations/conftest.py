@@ -9,8 +9,9 @@ import torch
 
 pytest.importorskip("transformers", reason="the hf extra is not installed")
 
-from kvc.integrations.transformers import attach  # noqa: E402
-from tiny_models import MODELS, compile_for, make_model  # noqa: E402
+from tiny_models import MODELS, compile_for, make_model
+
+from kvc.integrations.transformers import attach
 
 
 @pytest.fixture(autouse=True)

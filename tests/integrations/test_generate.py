@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_models import token_ids
 
 from kvc import compat
-from tiny_models import token_ids
 
 GREEDY = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
 TOLERANCE = {"atol": 1e-4, "rtol": 0.0}
@@ -79,9 +79,7 @@ def test_padding_on_the_right_and_rows_that_wait(attached: Any, plain: Any) -> N
     ids, cache = token_ids(2, 8), attached.new_cache()
     mask = torch.tensor([[1] * 8, [0] * 4 + [1, 1, 0, 0]])
     for stop in (4, 8):
-        out = attached.model(
-            ids[:, stop - 4 : stop], attention_mask=mask[:, :stop], **cached(attached, cache)
-        ).logits
+        out = attached.model(ids[:, stop - 4 : stop], attention_mask=mask[:, :stop], **cached(attached, cache)).logits
     torch.testing.assert_close(out[0], plain(ids[:1]).logits[0, 4:], **TOLERANCE)
     torch.testing.assert_close(out[1, :2], plain(ids[1:, 4:6]).logits[0], **TOLERANCE)
 

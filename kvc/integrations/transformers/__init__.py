@@ -16,7 +16,7 @@ _PUBLIC = {
     "Runner": "runner",
     "FAMILIES": "families",
 }
-__all__ = [*_PUBLIC, "require_transformers"]  # noqa: PLE0604
+__all__ = [*_PUBLIC, "require_transformers"]
 _EXTRA = ("transformers", "gguf", "accelerate")
 
 

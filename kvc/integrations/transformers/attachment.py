@@ -19,9 +19,10 @@ from kvc.integrations.transformers.runner import Runner
 def attach(model: PreTrainedModel, artifact: Any, *, tokens: int | None = None) -> "Attachment":
     """Let ``model`` keep its KV cache in kvc, in place, until ``detach()``.
 
-    ``artifact`` is a loaded artifact, for which a cache of ``tokens`` tokens (default: one sequence of the longest
-    length) is allocated on the model's device, or a `kvc.runtime.cache.Cache`. Raises KvcError: KVC603 for a family
-    that kvc does not know, KVC604 where model and spec differ, KVC619 if the model is attached already.
+    ``artifact`` is a loaded artifact, for which a cache of ``tokens`` tokens is allocated on the model's device
+    (default: one sequence of the longest length; each sequence takes whole pages), or a `kvc.runtime.cache.Cache`.
+    Raises KvcError: KVC603 for a family that kvc does not know, KVC604 where model and spec differ, KVC619 if the model
+    is attached already.
 
         with attach(model, kvc.load("smollm2-fp8")) as attached:
             model.generate(**inputs, cache=attached.new_cache())
@@ -127,7 +128,8 @@ def _cache_of(options: Mapping[str, Any], kvc_cache: Any) -> StepCache:
             help="pass cache=attached.new_cache(), or detach the model",
         )
     if given.kvc_cache is not kvc_cache:
-        raise fail("KVC610", "this cache belongs to another attachment", help="make one with this attachment's new_cache()")
+        help = "make one with this attachment's new_cache()"
+        raise fail("KVC610", "this cache belongs to another attachment", help=help)
     return given
 
 
@@ -139,7 +141,7 @@ def _check_options(model: PreTrainedModel, options: Mapping[str, Any]) -> None:
         raise _unsupported("KVC614", "a kvc cache is for inference and the model is in training mode", "model.eval()")
     mask = options.get("attention_mask")
     if mask is not None and getattr(mask, "ndim", None) != 2:
-        raise _unsupported("KVC615", "the attention mask is not 2-D [batch, tokens so far]", "a mask of padding, or none")
+        raise _unsupported("KVC615", "the attention mask is not 2-D [batch, tokens so far]", "a padding mask or none")
 
 
 def _unsupported(code: str, why: str, instead: str) -> KvcError:

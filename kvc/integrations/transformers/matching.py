@@ -75,8 +75,8 @@ def _signature_facts(signature: Mapping[str, Any]) -> Facts:
     facts = shape | {"coverage": signature["coverage"]} | ({} if kind == "gqa" else {"kind": kind})
     if rope is None:
         return facts | {"rope.kind": "none"}
-    named = dict(tuple(pair) for pair in rope["params"])
-    return facts | {f"rope.{k}": v for k, v in rope.items() if k != "params"} | {f"rope.{k}": v for k, v in named.items()}
+    params = {**rope, **dict(tuple(pair) for pair in rope["params"])}
+    return facts | {f"rope.{name}": value for name, value in params.items() if name != "params"}
 
 
 def _whole_model(program: Any, model: Any, expected: int, found: int) -> Iterable[tuple[str, Any, Any]]:

@@ -70,6 +70,29 @@ def kvc_continuation(runner: Runner, ids: Sequence[int], steps: int, *, sequence
         runner.release(sequence)
 
 
+def kvc_continuations(
+    runner: Runner, prompts: Sequence[Sequence[int]], steps: int, progress: Progress = lambda _: None
+) -> list[list[Choice]]:
+    """Greedy tokens of several prompts, decoded together, as many at a time as the program serves."""
+    chosen: list[list[Choice]] = [[] for _ in prompts]
+    size = runner.kvc_cache.limits.max_sequences
+    for start in range(0, len(prompts), size):
+        group = {f"parity-{index}": index for index in range(start, min(start + size, len(prompts)))}
+        logits = {}
+        for name, index in group.items():
+            runner.admit(name)
+            logits[name] = prefill(runner, name, prompts[index], runner.max_tokens)
+        for step in range(steps):
+            for name, index in group.items():
+                chosen[index].append(choose(logits[name]))
+            progress(len(group))
+            if step + 1 < steps:
+                logits = runner.step({name: [chosen[index][-1].token] for name, index in group.items()})
+        for name in group:
+            runner.release(name)
+    return chosen
+
+
 def first_divergence(expected: Sequence[Choice], got: Sequence[int]) -> Divergence | None:
     """Where ``got`` leaves the reference ``expected``; None where it never does."""
     for step, (choice, token) in enumerate(zip(expected, got, strict=False)):

@@ -9,14 +9,15 @@ from torch import Tensor
 from kvc import compat
 from kvc.diagnostics import fail
 from kvc.integrations.transformers.caches import PackedCache
-from kvc.runtime.batch import Request
+from kvc.integrations.transformers.captured import CapturedDecode
+from kvc.runtime.batch import Request, next_bucket
 
 
 class Runner:
     """Runs steps of an attached model; sequences come and go between steps.
 
-    A sequence's tokens are a generation request when there is one and the sequence has tokens already, a context request
-    otherwise; prompts may be given in chunks of any size.
+    A sequence's tokens are a generation request where there is one and the sequence has tokens already, a context
+    request otherwise; prompts may be given in chunks of any size.
 
         runner.admit("a")
         logits = runner.step({"a": prompt_ids})["a"]
@@ -27,11 +28,22 @@ class Runner:
         self.model, self.kvc_cache, self.num_layers = model, kvc_cache, num_layers
         self.lengths: dict[str, int] = {}  # tokens stored, by sequence
         self._cache_name = compat.cache_argument(model)
+        self._captured = CapturedDecode(model, kvc_cache, num_layers)
 
     @property
     def max_tokens(self) -> int:
         """Tokens of one step at most."""
         return self.kvc_cache.limits.max_tokens
+
+    @torch.inference_mode()
+    def capture(self, buckets: Sequence[int] | None = None) -> None:
+        """Capture decode steps of these buckets (default: the program's); `step` then replays them.
+
+        A step of one token a sequence and no context is padded to its bucket and replayed; every other step runs as
+        before. Raises KvcError KVC52x where the model breaks the capture contract.
+        """
+        for bucket in buckets or self.kvc_cache.program.buckets:
+            self._captured.capture(bucket)
 
     def admit(self, sequence: str) -> None:
         """Start a sequence; raises KvcError KVC502 if there is one of that name, KVC503 over ``max_sequences``."""
@@ -55,7 +67,11 @@ class Runner:
         ids = [token for request in requests for token in tokens[request.id]]
         positions = [p for r in requests for p in range(self.lengths[r.id], self.lengths[r.id] + r.tokens)]
         spans = self._spans(requests)
-        logits = self._forward(requests, ids, positions, 0 if all_logits else [stop - 1 for _, stop in spans.values()])
+        if self._is_captured(requests):
+            logits = self._captured.replay(requests, ids).clone()
+        else:
+            last = [stop - 1 for _, stop in spans.values()]
+            logits = self._forward(requests, ids, positions, 0 if all_logits else last)
         for request in requests:
             self.lengths[request.id] += request.tokens
         if all_logits:
@@ -69,6 +85,10 @@ class Runner:
                 raise fail("KVC501", f"no sequence {name!r}", help="admit it first")
         requests = [Request(name, tokens=len(ids), phase=self._phase(name, ids)) for name, ids in tokens.items()]
         return sorted(requests, key=lambda request: request.phase == "generation")
+
+    def _is_captured(self, requests: Sequence[Request]) -> bool:
+        bucket = next_bucket(len(requests), self.kvc_cache.program.buckets)
+        return bucket in self._captured.buckets and all(request.phase == "generation" for request in requests)
 
     def _phase(self, name: str, ids: Sequence[int]) -> Any:
         return "generation" if len(ids) == 1 and self.lengths[name] else "context"
