@@ -23,7 +23,7 @@ def insert_call(graph: Graph, name: str, *args: Any, source: str = "", **attribu
     of getitem nodes for several results, or None for none. Raises KVC301 where the op refuses the arguments.
     """
     target = find_op(name)
-    value = _propagate(graph, name, target, args, attributes)
+    value = propagate(graph, name, target, args, attributes)
     node = graph.fx.call_function(target, args, attributes)
     node.meta.update(val=value, source=source)
     if not isinstance(value, list | tuple):
@@ -31,7 +31,8 @@ def insert_call(graph: Graph, name: str, *args: Any, source: str = "", **attribu
     return tuple(_take(graph, node, index) for index in range(len(value)))
 
 
-def _propagate(graph: Graph, name: str, target: Any, args: Any, attributes: dict[str, Any]) -> Any:
+def propagate(graph: Graph, name: str, target: Any, args: Any, attributes: Mapping[str, Any]) -> Any:
+    """The fake results of a call; KVC301 where the op refuses the arguments."""
     fakes = map_arg(args, lambda node: node.meta["val"])
     try:
         return target(*fakes, **attributes)

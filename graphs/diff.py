@@ -1,6 +1,8 @@
-"""Structural comparison of graphs and programs by their canonical text."""
+"""Structural comparison of graphs and programs."""
 
 import difflib
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,10 +10,13 @@ from kvc.graphs.graph import Graph
 from kvc.graphs.program import Program
 from kvc.graphs.text import print_graph
 
+_RESULT = re.compile(r"(%\d+): ")
+_VALUE = re.compile(r"%\d+")
+
 
 @dataclass(frozen=True)
 class GraphDifference:
-    """How one named graph changed: ``lines`` is a unified diff without file headers."""
+    """How one named graph changed: ``lines`` is a unified diff of readable lines, without file headers."""
 
     name: str
     change: str  # added | removed | changed
@@ -23,18 +28,40 @@ class GraphDifference:
         return next((line for line in self.lines if line[0] in "+-"), "")
 
 
-def comparison_text(graph: Graph | None) -> str:
-    """Canonical text without the header and provenance: equal for graphs that compute the same way."""
-    return print_graph(graph, comments=False).split("\n", 1)[1] if graph else ""
+def readable_lines(graph: Graph | None) -> list[str]:
+    """Canonical lines with values named after what made them instead of numbered, so that an inserted value does not
+    change every line below it: `rope.0: f32[T, 6, 16] = kvc.rope(input.q, table.rope, ...)`.
+
+    No header and no provenance: equal for graphs that compute the same way; empty for None.
+    """
+    names: dict[str, str] = {}
+    calls: Counter[str] = Counter()
+    lines = print_graph(graph, comments=False).splitlines()[1:] if graph else []
+    return [_readable(line, names, calls) for line in lines]
+
+
+def _readable(line: str, names: dict[str, str], calls: Counter[str]) -> str:
+    left, equals, right = line.strip().partition(" = ")
+    if not equals:
+        return _VALUE.sub(lambda value: names[value[0]], line.strip())
+    maker = re.split(r"[( ]", right, maxsplit=1)[0]
+    if maker == right:  # a placeholder
+        names[_RESULT.findall(left)[0]] = right
+        return _VALUE.sub(right, left)
+    right = _VALUE.sub(lambda value: names[value[0]], right)
+    calls[maker] += 1
+    call = maker.split(".")[1] + (f"#{calls[maker]}" if calls[maker] > 1 else "")
+    names.update((number, f"{call}.{index}") for index, number in enumerate(_RESULT.findall(left)))
+    return f"{_VALUE.sub(lambda value: names[value[0]], left)} = {right}"
 
 
 def diff_graphs(name: str, before: Graph | None, after: Graph | None) -> GraphDifference | None:
     """The difference of two graphs, None where they are equal; a missing side counts as added or removed."""
-    old, new = comparison_text(before), comparison_text(after)
+    old, new = readable_lines(before), readable_lines(after)
     if old == new:
         return None
     change = "added" if before is None else "removed" if after is None else "changed"
-    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2)
+    lines = difflib.unified_diff(old, new, lineterm="", n=1)
     return GraphDifference(name, change, tuple(line for line in lines if not line.startswith(("---", "+++"))))
 
 

@@ -26,14 +26,23 @@ _WORDS = {"none": None, "true": True, "false": False}
 
 def print_graph(graph: Graph, comments: bool = True) -> str:
     """The canonical text; ``comments=False`` leaves the provenance out, as comparisons do."""
+    lines = node_lines(graph, comments)
+    printed = (f"  {line}" for node, line in lines.items() if node.target is not operator.getitem)
+    return "\n".join((f"graph {graph.name}", *printed)) + "\n"
+
+
+def node_lines(graph: Graph, comments: bool = True) -> dict[torch.fx.Node, str]:
+    """The line of the canonical text that holds each node, without indentation; errors and misses cite it."""
     numbers = _Numbers()
-    lines = [f"graph {graph.name}"]
+    lines: dict[torch.fx.Node, str] = {}
     for node in graph.fx.nodes:
+        if node.target is operator.getitem:
+            lines[node] = lines.get(node.args[0], "")  # type: ignore[arg-type]
+            continue
         line = _node_line(graph, node, numbers)
-        if line:
-            source = node.meta.get("source") if comments else ""
-            lines.append(f"  {line}  # {source}" if source else f"  {line}")
-    return "\n".join(lines) + "\n"
+        source = node.meta.get("source") if comments else ""
+        lines[node] = f"{line}  # {source}" if source else line
+    return lines
 
 
 class _Numbers(dict[tuple[torch.fx.Node, int], int]):
@@ -44,15 +53,13 @@ class _Numbers(dict[tuple[torch.fx.Node, int], int]):
         return f"%{self[node, index]}"
 
     def use(self, node: torch.fx.Node) -> str:
-        if node.target is operator.getitem:
-            call, index = node.args
-            return f"%{self[call, index]}"  # type: ignore[index]
-        return f"%{self[node, 0]}"
+        """The value's number; `%?` in a broken graph that uses a value before it is defined."""
+        call, index = node.args if node.target is operator.getitem else (node, 0)
+        number = self.get((call, index))  # type: ignore[arg-type]
+        return "%?" if number is None else f"%{number}"
 
 
 def _node_line(graph: Graph, node: torch.fx.Node, numbers: _Numbers) -> str:
-    if node.target is operator.getitem:
-        return ""
     if node.op == "output":
         return "return " + ", ".join(f"{name}={numbers.use(value)}" for name, value in graph.outputs.items())
     right = qualified_name(node) if node.op == "placeholder" else _call_text(node, numbers)

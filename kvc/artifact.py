@@ -50,7 +50,8 @@ class Artifact:
             "passes": self.passes,
             "graphs": {name: _sha256(text) for name, text in self.graph_texts().items()},
         }
-        return body | {"digest": _sha256(_dump(body))}
+        text = _dump(body)
+        return json.loads(text) | {"digest": _sha256(text)}
 
     def graph_texts(self) -> dict[str, str]:
         """Graph name -> canonical text."""

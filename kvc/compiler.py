@@ -1,19 +1,17 @@
 """Spec -> plan -> program -> passes -> artifact, in one call."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvc.artifact import Artifact, write_artifact
-from kvc.compiler_passes.manager import CompileLog, run_passes
+from kvc.compiler_passes.infra import ProgramPass
+from kvc.compiler_passes.manager import PIPELINE, CompileLog, Printer, run_passes
 from kvc.diagnostics import Source
 from kvc.graphs.lowering.lower import lower
-from kvc.graphs.program import Program
 from kvc.plan import make_plan
 from kvc.specs import load_spec
 from kvc.specs.resolved import ResolvedSpec
-
-PrintAfter = Callable[[str, Program], None]
 
 
 @dataclass(frozen=True)
@@ -32,18 +30,21 @@ def compile_spec(
     spec: str | Path | ResolvedSpec,
     *,
     device_bytes: int | None = None,
-    after_pass: PrintAfter | None = None,
-    optimise: bool = True,
+    passes: Sequence[ProgramPass] = PIPELINE,
+    print_after: str | None = None,
+    printer: Printer | None = None,
 ) -> Compiled:
     """Compile a spec file, a library name or a resolved spec in memory.
 
-    ``device_bytes`` overrides the spec's memory size in the plan; ``after_pass`` is called with each pass's name and
-    program; ``optimise=False`` runs only what a program needs to be complete, for comparison. Raises KvcError with
-    every finding of the spec, KVC3xx where a pass fails or a required one does not fire.
+    ``device_bytes`` overrides the memory size in the plan; ``print_after`` names a pass, or `all`, after which
+    ``printer(pass, text)`` gets the text of every graph. Raises KvcError with every finding of the spec, or KVC3xx
+    where a pass fails or a required one does not fire.
     """
     resolved = without_folders(spec if isinstance(spec, ResolvedSpec) else load_spec(spec))
     plan = make_plan(resolved, device_bytes)
-    program, log = run_passes(lower(resolved, plan), resolved.require, after_pass=after_pass, optimise=optimise)
+    program, log = run_passes(
+        lower(resolved, plan), require=resolved.require, print_after=print_after, printer=printer, passes=passes
+    )
     description = {"file": resolved.file, "digest": resolved.digest, "values": resolved.values}
     return Compiled(Artifact(description, plan, program, log.to_json()), log)
 

@@ -11,7 +11,7 @@ from kvc.capabilities import PLANNED_LAYER_KINDS, PLANNED_SCALE_SOURCES
 from kvc.diagnostics import Diagnostic, Source
 from kvc.specs import models
 from kvc.specs.nodes import Loc, Mapping, Node, Scalar, document_path, find, key_source, place
-from kvc.specs.suggestions import listed, nearest
+from kvc.specs.suggestions import listed, nearest, shortened
 
 _PLANNED = {*PLANNED_LAYER_KINDS, *PLANNED_SCALE_SOURCES}
 _TYPES = {
@@ -53,7 +53,8 @@ def _shown(node: Node) -> str:
         return "a mapping" if isinstance(node, Mapping) else "a list"
     if node.value is None:
         return "nothing"
-    return f'the text "{node.text}"' if isinstance(node.value, str) else f"`{node.text}`"
+    text = shortened(node.text)
+    return f'the text "{text}"' if isinstance(node.value, str) else f"`{text}`"
 
 
 def _at(
@@ -71,7 +72,7 @@ def _type_help(node: Node, wanted: str) -> str:
     if not isinstance(node, Scalar) or node.value is None:
         return f"write {wanted}" if wanted != "a mapping" else "write its fields, indented, below it"
     if wanted == "text":
-        return f'quote it: "{node.text}"'
+        return f'quote it: "{shortened(node.text)}"'
     is_number = re.fullmatch(r"[-+]?\d{1,18}(\.\d*)?", node.text)
     if node.quoted and is_number and wanted in ("an integer", "a number"):
         return f"drop the quotes: {node.text}"
@@ -106,7 +107,7 @@ def _missing(error: ErrorDetails, root: Node) -> Diagnostic:
 def _unknown(error: ErrorDetails, root: Node) -> Diagnostic:
     model, field = _model_at(error["loc"][:-1]), str(error["loc"][-1])
     help = nearest(field, model.model_fields, "fields here") if model else ""
-    return _at(error, root, "KVC020", f"unknown field `{field}`", help, key_source(root, error["loc"]))
+    return _at(error, root, "KVC020", f"unknown field `{shortened(field)}`", help, key_source(root, error["loc"]))
 
 
 def _bad_choice(error: ErrorDetails, root: Node) -> Diagnostic:
@@ -124,7 +125,7 @@ def _bad_kind(error: ErrorDetails, root: Node) -> Diagnostic:
         return _at(
             error, root, "KVC103", f"{field} `{wanted}` is not supported yet", f"supported: {listed(choices)}", at
         )
-    return _at(error, root, "KVC024", f"unknown {field} `{wanted}`", nearest(wanted, choices), at)
+    return _at(error, root, "KVC024", f"unknown {field} `{shortened(wanted)}`", nearest(wanted, choices), at)
 
 
 def _no_kind(error: ErrorDetails, root: Node) -> Diagnostic:

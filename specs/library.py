@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from kvc.diagnostics import fail
-from kvc.specs.suggestions import nearest
+from kvc.diagnostics import Source, fail
+from kvc.specs.suggestions import nearest, shortened
 
 _FOLDER = Path(__file__).parent / "library"
 
@@ -25,8 +25,6 @@ def locate(path_or_name: str | Path) -> tuple[Path, str]:
             return path, text
     except (OSError, ValueError):  # a name too long, or with a null byte: no file either
         pass
-    raise fail(
-        "KVC001",
-        f"`{text[:200]}` is neither a file nor a spec of the library",
-        help=nearest(path.stem[:200], library, "library"),
-    )
+    message = f"`{shortened(text)}` is neither a file nor a spec of the library"
+    help = nearest(path.name.removesuffix(".yaml"), library, "library")
+    raise fail("KVC001", message, source=Source(text[:1000]), help=help)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from kvc.capabilities import ARCHS, PAGE_SIZES, PASSES
 from kvc.encodings import ENCODINGS
-from kvc.specs.sizes import parse_layers, parse_size
+from kvc.specs.sizes import BadValue, parse_layers, parse_size
 
 
 class Model(BaseModel):
@@ -56,6 +56,14 @@ def _layers(value: Any) -> Any:
     if isinstance(text, str):
         parse_layers(text)
     return text
+
+
+def _version(value: Any) -> Any:
+    if type(value) is not int or value != 1:  # Literal[1] alone takes true and 1.0 for it
+        raise BadValue(
+            "`kvc`, the version of the format, must be 1", "write `kvc: 1`; a newer format needs a newer kvc"
+        )
+    return value
 
 
 def _choice(*names: str) -> Any:
@@ -290,7 +298,7 @@ class Compile(Model):
 class Spec(Model):
     """A KV cache to compile: the model's attention layers and how their history is stored."""
 
-    kvc: Annotated[Literal[1], Field(description="version of this format")]
+    kvc: Annotated[Literal[1], BeforeValidator(_version), Field(description="version of this format")]
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=100)]
     model: Architecture
     cache: Cache

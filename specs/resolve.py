@@ -3,15 +3,15 @@
 import hashlib
 import json
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from kvc.diagnostics import Source
 from kvc.encodings import ENCODINGS
 from kvc.specs import models, resolved
-from kvc.specs.nodes import find
-from kvc.specs.placement import PlacedLayer, override_ranges, placed_layers
+from kvc.specs.nodes import key_source
+from kvc.specs.placement import PlacedLayer, override_ranges, placed_layers, written_layers
 from kvc.specs.yaml_reader import Document
 
 _ROPE_OWN = {"kind", "theta", "dim", "layout"}
@@ -73,46 +73,41 @@ def _shape(layer: models.GqaLayer) -> resolved.GqaShape:
 
 
 class _Storage:
-    """Encoding and scales of every layer: the cache's, or those of the override that names it."""
+    """Encoding and scales of every layer: the cache's, or those of the one override that names it."""
 
-    def __init__(self, spec: models.Spec) -> None:
-        self._cache = spec.cache
-        self._ranges = override_ranges(spec)
+    def __init__(self, cache: models.Cache, ranges: list[tuple[range, ...]]) -> None:
+        self._cache = cache
+        # (layers, position of the first one in the override's own count, override), by layer.
+        self._overridden: list[tuple[range, int, models.Override]] = []
+        for override, of_override in zip(cache.overrides, ranges, strict=True):
+            before = 0
+            for layers in of_override:
+                self._overridden.append((layers, before, override))
+                before += len(layers)
+        self._overridden.sort(key=lambda row: row[0].start)
 
-    def cuts(self, num_layers: int) -> set[int]:
-        """Layer indices at which storage may change."""
-        lists = any(
-            self._has_list(scales) for scales in (self._cache.scales, *(o.scales for o in self._cache.overrides))
-        )
-        ends = {end for ranges in self._ranges for layers in ranges for end in (layers.start, layers.stop)}
-        return set(range(num_layers)) if lists else ends
-
-    @staticmethod
-    def _has_list(scales: Any) -> bool:
-        return isinstance(scales, models.GivenScales) and any(
-            isinstance(n, list) for n in (scales.values.k, scales.values.v)
-        )
+    def cuts(self, num_layers: int) -> list[int]:
+        """Layer indices at which storage may change, ascending."""
+        if any(map(_has_list, (self._cache.scales, *(override.scales for override in self._cache.overrides)))):
+            return list(range(num_layers))
+        return sorted({end for layers, _, _ in self._overridden for end in (layers.start, layers.stop)})
 
     def of(self, layer: int) -> tuple[str, resolved.ScaleSource]:
         """Encoding and scales of one layer."""
-        encoding, scales, position = self._cache.encoding, self._cache.scales, layer
-        for override, ranges in zip(self._cache.overrides, self._ranges, strict=True):
-            if (index := _index_in(ranges, layer)) is None:
-                continue
-            encoding = override.encoding or encoding
-            if override.scales is not None:
-                scales, position = override.scales, index
-        return encoding, _scale_source(encoding, scales, position)
+        cache, index = self._cache, bisect_right(self._overridden, layer, key=lambda row: row[0].start) - 1
+        if index < 0 or layer not in self._overridden[index][0]:
+            return cache.encoding, _scale_source(cache.encoding, cache.scales, layer)
+        layers, before, override = self._overridden[index]
+        encoding = override.encoding or cache.encoding
+        if override.scales is None:
+            return encoding, _scale_source(encoding, cache.scales, layer)
+        return encoding, _scale_source(encoding, override.scales, before + layer - layers.start)
 
 
-def _index_in(ranges: tuple[range, ...], layer: int) -> int | None:
-    """Position of ``layer`` among the layers of ``ranges``."""
-    before = 0
-    for layers in ranges:
-        if layer in layers:
-            return before + layer - layers.start
-        before += len(layers)
-    return None
+def _has_list(scales: models.Scales | None) -> bool:
+    if not isinstance(scales, models.GivenScales):
+        return False
+    return any(isinstance(numbers, list) for numbers in (scales.values.k, scales.values.v))
 
 
 def _scale_source(encoding: str, scales: models.Scales | None, position: int) -> resolved.ScaleSource:
@@ -126,22 +121,22 @@ def _scale_source(encoding: str, scales: models.Scales | None, position: int) ->
 
 
 def _runs(spec: models.Spec, document: Document) -> tuple[resolved.LayerRun, ...]:
-    placed, storage = placed_layers(spec), _Storage(spec)
+    placed, storage = placed_layers(spec), _Storage(spec.cache, override_ranges(spec))
     cuts = storage.cuts(placed[-1].first + placed[-1].count)
-    shapes = {entry.loc: (_shape(entry.layer), find(document.root, entry.loc).source) for entry in placed}
+    written = {loc: (_shape(layer), key_source(document.root, loc)) for loc, layer in written_layers(spec.model.layers)}
     runs: list[resolved.LayerRun] = []
     for entry in placed:
-        for piece in _pieces(entry, cuts):
-            shape, source = shapes[entry.loc]
-            _append(runs, _run(piece, shape, source, storage, spec.cache.tokens_per_page))
+        shape, source = written[entry.loc]
+        for layers in _pieces(entry, cuts):
+            _append(runs, _run(layers, shape, source, storage, spec.cache.tokens_per_page))
     return tuple(runs)
 
 
-def _pieces(entry: PlacedLayer, cuts: set[int]) -> list[range]:
+def _pieces(entry: PlacedLayer, cuts: list[int]) -> list[range]:
+    """The layers of an entry, cut where storage may change."""
     stop = entry.first + entry.count
-    inside = range(entry.first + 1, stop)
-    ends = sorted({entry.first, stop, *(cut for cut in cuts if cut in inside)})
-    return [range(first, last) for first, last in pairwise(ends)]
+    inside = cuts[bisect_right(cuts, entry.first) : bisect_left(cuts, stop)]
+    return [range(first, last) for first, last in pairwise((entry.first, *inside, stop))]
 
 
 def _run(

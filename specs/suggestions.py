@@ -4,6 +4,12 @@ import difflib
 from collections.abc import Iterable
 
 _FEW = 8  # choices that are worth a reader's time beside the likely one
+MAX_SHOWN = 60  # characters of the user's own text in a message
+
+
+def shortened(text: str) -> str:
+    """Text for a message: cut where it is long."""
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 
 def listed(names: Iterable[object]) -> str:
@@ -14,7 +20,7 @@ def listed(names: Iterable[object]) -> str:
 def nearest(wrong: str, choices: Iterable[str], what: str = "supported") -> str:
     """Help for a wrong name: the closest choice if one is close, and all of them where they are few."""
     names = list(choices)
-    close = difflib.get_close_matches(wrong.lower(), names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(wrong[:MAX_SHOWN].lower(), names, n=1, cutoff=0.6)
     all_of_them = f"{what}: {listed(names)}"
     if not close:
         return all_of_them

@@ -15,6 +15,7 @@ import yaml
 from kvc.diagnostics import Diagnostic, KvcError, Source, fail
 from kvc.specs.nodes import Mapping, Node, Scalar, Sequence
 from kvc.specs.scalars import plain_value, trap_of
+from kvc.specs.suggestions import MAX_SHOWN, shortened
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 100_000
@@ -31,7 +32,8 @@ _SYNTAX_HELP = {
     "flow": "a bracket, brace or comma is missing",
     "expected <block end>": "this line is indented unlike the ones above it",
     "did not find expected key": "this line is indented unlike the ones above it, or a quote is missing",
-    "undefined alias": "define the anchor (&name) before its alias (*name)",
+    "<document start>": "this line is indented unlike the ones above it",
+    "": "check the punctuation and the indentation of this line and the one above",
 }
 
 
@@ -57,7 +59,7 @@ def parse_document(text: str, path: str) -> Document:
     try:
         root = composer.document()
     except yaml.YAMLError as error:
-        raise _syntax_error(error, path) from None
+        raise _syntax_error(error, path, len(text.rstrip())) from None
     if not isinstance(root, Mapping):
         raise fail("KVC022", "a spec is a mapping of fields", source=root.source, help="start with `kvc: 1`")
     return Document(path, root, tuple(composer.findings))
@@ -98,13 +100,21 @@ def _refuse_control_characters(text: str, path: str) -> None:
         raise fail("KVC003", message, source=_place(text[: found.start()], path), help="is this a spec at all?")
 
 
-def _syntax_error(error: yaml.YAMLError, path: str) -> KvcError:
+def _syntax_error(error: yaml.YAMLError, path: str, length: int) -> KvcError:
     mark = getattr(error, "problem_mark", None)
+    if mark and mark.index >= length:  # the end of the file: what was left open is the place to look at
+        mark = getattr(error, "context_mark", None) or mark
     problem = getattr(error, "problem", None) or str(error)
     source = Source(path, mark.line + 1, mark.column + 1) if mark else Source(path)
     said = f"{problem} {getattr(error, 'context', '')}"
-    help = next((text for part, text in _SYNTAX_HELP.items() if part in said), "")
+    help = next(text for part, text in _SYNTAX_HELP.items() if part in said)
+    if "nesting depth" in problem:  # libyaml's own limit, met while it reads ahead
+        return _too_deep(source)
     return fail("KVC005", f"malformed YAML: {problem}", source=source, help=help)
+
+
+def _too_deep(source: Source) -> KvcError:
+    return fail("KVC012", f"nested deeper than {MAX_DEPTH}", source=source, help="an unclosed bracket?")
 
 
 class _Composer:
@@ -138,11 +148,10 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         if depth > MAX_DEPTH:
-            help = "an unclosed bracket?"
-            raise fail("KVC012", f"nested deeper than {MAX_DEPTH}", source=self._source(event), help=help)
+            raise _too_deep(self._source(event))
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            self._report("KVC009", f"the tag `{tag}` is not allowed", self._source(event), "remove the tag")
+            self._report("KVC009", f"the tag `{shortened(tag)}` is not allowed", self._source(event), "remove the tag")
         node = self._compose(event, depth)
         if node.size > MAX_NODES:
             help = "write equal layers once, with `repeat`, and use fewer aliases"
@@ -170,7 +179,8 @@ class _Composer:
         if event.style:  # quotes or a block; None or empty where plain
             return Scalar(source, text, text, quoted=True)
         if trap := trap_of(text):
-            self._report("KVC011", f"`{text}` {trap.surprise}", source, trap.instead(text))
+            help = trap.instead(text) if len(text) <= MAX_SHOWN else "quote it if it is text"
+            self._report("KVC011", f"`{shortened(text)}` {trap.surprise}", source, help)
             return Scalar(source, text, text, quoted=False)
         return Scalar(source, plain_value(text), text, quoted=False)
 
@@ -191,7 +201,7 @@ class _Composer:
                 continue
             if key in mapping.fields:
                 help = f"keep one of the two; the first is in line {mapping.keys[key].line}"
-                self._report("KVC008", f"`{key}` is given twice", place, help)
+                self._report("KVC008", f"`{shortened(key)}` is given twice", place, help)
                 continue
             mapping.fields[key], mapping.keys[key] = node, place
         return replace(mapping, size=size)
@@ -205,7 +215,7 @@ class _Composer:
             return None
         if isinstance(node, Scalar) and isinstance(node.value, str):
             return node.value if len(self.findings) == found else None
-        shown = f"`{node.text}`" if isinstance(node, Scalar) else "a list or mapping"
+        shown = f"`{shortened(node.text)}`" if isinstance(node, Scalar) else "a list or mapping"
         help = 'a list of layers needs quotes: layers: "0-2,30"' if isinstance(node, Scalar) else "a key is one word"
         self._report("KVC013", f"a key must be a name, not {shown}", self._source(event), help)
         return None

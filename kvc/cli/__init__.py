@@ -17,6 +17,10 @@ from kvc.cli.guard import guarded
 # Command -> its line in `kvc --help`.
 COMMANDS: dict[str, str] = {
     "check": "check spec files; every finding has a file, line, column, code and hint",
+    "plan": "show where every byte of the cache goes, and how many tokens fit",
+    "compile": "compile a spec to an artifact that engines load and replay",
+    "inspect": "show what an artifact holds",
+    "diff": "compare two specs or artifacts: memory and graphs",
     "explain": "explain a diagnostic code, or list all codes",
     "schema": "print the JSON Schema of spec files",
 }

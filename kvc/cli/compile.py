@@ -1,24 +1,36 @@
-"""``kvc compile``."""
+"""`kvc compile`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kvc.cli.options import DeviceOption, device_bytes
+
 
 def compile(
-    spec: Annotated[str, typer.Argument(help="A spec file or a name of the library.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Directory of the artifact.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing artifact.")] = False,
-    print_after: Annotated[
-        str | None, typer.Option("--print-after", metavar="PASS|all", help="Print every graph after a pass.")
-    ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say where a pass did not fire, and why.")] = False,
-    device: Annotated[
-        str | None, typer.Option("--device", metavar="SIZE", help="Device memory (139GiB) for the plan's capacity.")
-    ] = None,
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="a file, or a name of the library")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="directory of the artifact")],
+    force: Annotated[bool, typer.Option("--force", help="replace an existing artifact")] = False,
+    print_after: Annotated[str | None, typer.Option(metavar="PASS|all", help="print every graph after a pass")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="say where passes did not fire, and why")] = False,
+    device: DeviceOption = None,
 ) -> None:
-    """Compile a spec to an artifact that engines load and replay."""
-    from kvc.report.compiling import compile_and_report
+    """Compile a spec to an artifact that engines load and replay.
 
-    compile_and_report(spec, output, force=force, print_after=print_after, explain=explain, device=device)
+    Prints one line a pass. Nothing is written unless everything succeeds.
+    """
+    from kvc.artifact import check_replaceable
+    from kvc.compiler import compile_spec
+
+    check_replaceable(output, force)
+    compiled = compile_spec(
+        spec,
+        device_bytes=device_bytes(device),
+        print_after=print_after,
+        printer=lambda name, text: print(f"-- after {name}\n{text}"),
+    )
+    print("\n".join(compiled.log.lines(explain)))
+    compiled.write(output, force)
+    graphs = compiled.artifact.program.named_graphs()
+    print(f"wrote {output}: {len(graphs)} graphs for {len(compiled.artifact.program.bindings)} layers")

@@ -24,6 +24,11 @@ CODES: dict[str, Code] = {
         "The artifact was written by a kvc whose format this one does not read. Its version is named.",
         '{"format": 99, ...}',
     ),
+    "KVC406": Code(
+        "no such graph",
+        "The artifact has one graph for every kind of layer and phase, and one prologue a phase.",
+        "kvc inspect out --graph gqa7.context",
+    ),
     "KVC405": Code(
         "a damaged artifact",
         "A file is missing, cut off or changed since the artifact was written: its digest is not the recorded one.",

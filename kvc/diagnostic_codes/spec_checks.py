@@ -76,8 +76,8 @@ CODES: dict[str, Code] = {
         'layers: "0-2,60"  # for 32 layers',
     ),
     "KVC115": Code(
-        "two overrides set the same field of a layer",
-        "Which one wins would depend on their order. Name each layer once for a field.",
+        "a layer is named by two overrides",
+        "Which one wins would depend on their order. Name each layer once.",
         'overrides: [{layers: "0-3", encoding: bf16}, {layers: "3", encoding: fp8}]',
     ),
     "KVC116": Code(
@@ -120,14 +120,14 @@ CODES: dict[str, Code] = {
         "A generation step has one token a sequence, so `max_tokens` must be at least `max_sequences`.",
         "max_sequences: 128\nmax_tokens: 64",
     ),
-    "KVC125": Code(
-        "an override that changes nothing",
-        "It names layers, and neither an encoding nor scales nor retained tokens for them.",
-        'overrides: [{layers: "0-3"}]',
-    ),
     "KVC124": Code(
         "rope numbers that contradict each other",
         "The kind interpolates between two limits, which must be apart and in order.",
         "rope: {kind: llama3, low_freq_factor: 4.0, high_freq_factor: 1.0, ...}",
+    ),
+    "KVC125": Code(
+        "an override that changes nothing",
+        "It names layers, and neither an encoding nor scales nor retained tokens for them.",
+        'overrides: [{layers: "0-3"}]',
     ),
 }

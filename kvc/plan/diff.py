@@ -48,7 +48,7 @@ class PlanDiff:
 
 def diff_plans(before: Plan, after: Plan) -> PlanDiff:
     """Compare totals, layer groups (by name), lifecycles, pools, pool groups (by id) and capacity."""
-    changes = _changes("", _by_key(before.to_json()), _by_key(after.to_json()))
+    changes = diff_json(_by_key(before.to_json()), _by_key(after.to_json()))
     return PlanDiff(before.name, after.name, tuple(changes))
 
 
@@ -62,9 +62,10 @@ def _by_key(value: Any) -> Any:
     return {str(part[key]): _by_key(part) for part in value}
 
 
-def _changes(path: str, before: Any, after: Any) -> Iterator[Change]:
+def diff_json(before: Any, after: Any, path: str = "") -> Iterator[Change]:
+    """Every place where two values of JSON data differ; objects are compared key by key."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in before | after:
-            yield from _changes(f"{path}.{name}".lstrip("."), before.get(name), after.get(name))
+            yield from diff_json(before.get(name), after.get(name), f"{path}.{name}".lstrip("."))
     elif before != after:
         yield Change(path, before, after)

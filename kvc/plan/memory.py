@@ -11,7 +11,7 @@ from kvc.plan.types import Capacity, Plan
 from kvc.plan.units import format_size
 from kvc.specs.resolved import Memory, ResolvedSpec
 
-UNKNOWN = "capacity unknown: no memory size; give --device 139GiB here or `memory: {device: 139GiB}` in the spec"
+UNKNOWN = "capacity unknown: give `memory: {device: 139GiB}` in the spec, or `kvc plan --device 139GiB`"
 WHOLE = "the cache takes the whole device: the spec has no `memory` section with a free_fraction or a reserve"
 NO_RESERVE = "not subtracted: weights, activations and workspace (give `memory.reserve`)"
 
@@ -45,12 +45,12 @@ def with_capacity(plan: Plan, spec: ResolvedSpec, device_bytes: int | None) -> P
 
 def _memory(spec: ResolvedSpec, device_bytes: int | None) -> Memory | None:
     """The spec's memory on the device asked for; without a `memory` section the cache may take all of it."""
-    if device_bytes is None:
-        return spec.memory
-    memory = replace(spec.memory or Memory(0, 1.0, 0), device_bytes=device_bytes)
-    if memory.device_bytes <= memory.reserve_bytes:
+    memory = spec.memory
+    if device_bytes is not None:
+        memory = replace(memory or Memory(0, 1.0, 0), device_bytes=device_bytes)
+    if memory is not None and memory.device_bytes <= memory.reserve_bytes:
         sizes = f"{format_size(memory.device_bytes)} of memory, {format_size(memory.reserve_bytes)} of it reserved"
-        raise fail("KVC203", f"no memory left for a cache: {sizes}", help="give a larger --device")
+        raise fail("KVC203", f"no memory left for a cache: {sizes}", help="give a larger device or a smaller reserve")
     return memory
 
 

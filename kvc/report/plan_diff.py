@@ -1,5 +1,6 @@
 """The differences of two memory plans for people."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from kvc.plan.diff import Change, PlanDiff
@@ -11,8 +12,12 @@ def plan_diff_table(diff: PlanDiff) -> str:
     """One row a field that differs, with the ratio of numbers; without a final newline."""
     if diff.equal:
         return f"memory: {diff.before} and {diff.after} are equal"
-    names = (diff.before, diff.after) if diff.before != diff.after else ("before", "after")
-    return table(("memory", *names, "ratio"), map(_row, diff.changes))
+    return change_table("memory", (diff.before, diff.after), diff.changes)
+
+
+def change_table(title: str, names: tuple[str, str], changes: Sequence[Change]) -> str:
+    """One row a change; ``names`` of the two sides, replaced where they do not tell them apart."""
+    return table((title, *(names if names[0] != names[1] else ("before", "after")), "ratio"), map(_row, changes))
 
 
 def _row(change: Change) -> tuple[str, ...]:

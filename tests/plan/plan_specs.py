@@ -28,8 +28,12 @@ def make_spec(*runs, memory=None, max_seq_len=2048, name="m"):
 COVERAGES = (Coverage(), Coverage("window", 100), Coverage("window", 64, keep_first=5), Coverage("first_last", 33, 40))
 
 
+MEMORIES = st.builds(Memory, st.integers(10**6, 10**9), st.sampled_from([0.9, 1.0, 0.37]), st.sampled_from([0, 999]))
+ANY_MEMORY = st.none() | MEMORIES
+
+
 @st.composite
-def specs(draw, coverages=COVERAGES, max_runs=8):
+def specs(draw, coverages=COVERAGES, memory=ANY_MEMORY, max_runs=8):
     """Up to ``max_runs`` runs of layers of any coverage; layers of one coverage have one page size."""
     sizes = {coverage: draw(st.sampled_from([1, 16, 24, 64])) for coverage in coverages}
     runs, first = [], 0
@@ -48,7 +52,4 @@ def specs(draw, coverages=COVERAGES, max_runs=8):
         )
         runs.append(run)
         first += run.count
-    memory = draw(
-        st.none() | st.builds(Memory, st.integers(10**6, 10**9), st.sampled_from([0.9, 1.0, 0.37]), st.just(0))
-    )
-    return make_spec(*runs, memory=memory, max_seq_len=draw(st.integers(1, 5000)))
+    return make_spec(*runs, memory=draw(memory), max_seq_len=draw(st.integers(1, 5000)))

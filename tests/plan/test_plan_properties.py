@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from plan_specs import specs
+from plan_specs import MEMORIES, specs
 
 from kvc.plan import make_plan
 from kvc.plan.capacity import bytes_for_lengths, bytes_for_tokens, mix_of, tokens_for_bytes
@@ -131,10 +131,15 @@ def test_a_mix_holds_all_tokens(tokens, max_len):
 
 
 @given(specs())
-def test_capacity_agrees_with_the_pools(spec):
+def test_capacity_is_known_where_the_memory_is(spec):
     plan = make_plan(spec)
     assert (plan.capacity is None) == (spec.memory is None)
-    assume(plan.capacity)
+    assert all((group.num_slots is None) == (spec.memory is None) for group in plan.pool_groups)
+
+
+@given(specs(memory=MEMORIES))
+def test_capacity_agrees_with_the_pools(spec):
+    plan = make_plan(spec)
     used = sum(group.num_slots * group.slot_bytes for group in plan.pool_groups)
     assert used == plan.capacity.used_bytes <= plan.capacity.cache_bytes <= plan.capacity.memory_bytes
     count, longest = plan.capacity.sequences_at_max_len, plan.capacity.max_seq_len
@@ -143,10 +148,9 @@ def test_capacity_agrees_with_the_pools(spec):
     assert plan.capacity.tokens >= count * longest
 
 
-@given(specs(coverages=(Coverage(),)))
+@given(specs(coverages=(Coverage(),), memory=MEMORIES))
 def test_full_layers_fill_every_page_of_every_slot(spec):
     plan = make_plan(spec)
-    assume(plan.capacity)
     (group,), (lifecycle,) = plan.pool_groups, plan.lifecycles
     assert plan.capacity.tokens == group.num_slots * lifecycle.tokens_per_page
     assert group.num_slots == plan.capacity.cache_bytes // group.slot_bytes

@@ -28,7 +28,7 @@ def test_snapshot():
 
 def test_no_memory_says_how_to_give_it():
     text = plan_table(make_plan(window_spec()))
-    assert "capacity unknown: no memory size; give --device 139GiB" in text
+    assert "capacity unknown: give `memory: {device: 139GiB}` in the spec" in text
     assert "tokens in" not in text
 
 

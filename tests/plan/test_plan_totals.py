@@ -155,4 +155,5 @@ def test_a_width_that_does_not_divide_is_refused(monkeypatch):
 def test_a_device_no_larger_than_the_reserve_is_refused():
     spec = make_spec(make_run(), memory=Memory(80 * GIB, 0.9, 10 * GIB))
     assert code_of(spec, 10 * GIB).code == "KVC203"
+    assert code_of(make_spec(make_run(), memory=Memory(GIB, 0.9, 2 * GIB))).code == "KVC203"
     assert code_of(replace(spec, memory=None), 0).code == "KVC203"

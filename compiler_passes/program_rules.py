@@ -1,0 +1,106 @@
+"""What must hold between the graphs of a program, its bindings and its capture plan. A rule yields (graph, what is wrong)."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kvc.compiler_passes.stages import CONSTANT_KINDS, REFRESH_RULES
+from kvc.graphs.graph import Graph, qualified_name
+from kvc.graphs.program import PHASES, CaptureRegion, Program
+
+Found = Iterator[tuple[str, str]]
+
+
+def prologue_covers_layers(program: Program) -> Found:
+    """Each `prologue.*` placeholder of a layer graph is an output of the phase's prologue, of equal type."""
+    for (signature, phase), graph in program.graphs.items():
+        made = _output_types(program.prologues.get(phase))
+        for node in graph.placeholders:
+            if node.meta["role"] != "prologue":
+                continue
+            wanted, name = graph.symbols.type_text(node.meta["val"]), str(node.target)
+            if made.get(name) != wanted:
+                has = f"makes {made[name]}" if name in made else "does not make it"
+                yield f"{signature}.{phase}", f"takes prologue.{name} as {wanted}; prologue.{phase} {has}"
+
+
+def _output_types(prologue: Graph | None) -> dict[str, str]:
+    if prologue is None:
+        return {}
+    return {name: prologue.symbols.type_text(node.meta["val"]) for name, node in prologue.outputs.items()}
+
+
+def sections_exist(program: Program) -> Found:
+    """Each `step.*` placeholder is a section of the phase's packed step buffer, of the same shape."""
+    for name, graph in program.named_graphs().items():
+        sections = {s.name: tuple(map(str, s.dims)) for s in program.step.get(name.rpartition(".")[2], ())}  # type: ignore[call-overload]
+        for node in graph.placeholders:
+            dims = tuple(graph.symbols.size_text(size) for size in node.meta["val"].shape)
+            if node.meta["role"] == "step" and sections.get(str(node.target)) != dims:
+                yield name, f"step.{node.target} [{', '.join(dims)}] is no section of the step buffer"
+
+
+def bindings_are_complete(program: Program) -> Found:
+    """Every layer is bound once, to a signature that exists, with a constant for every scale and table."""
+    layers = Counter(binding.layer for binding in program.bindings)
+    for layer, count in layers.items():
+        if count > 1:
+            yield "bindings", f"layer {layer} is bound {count} times"
+    missing = sorted(set(range(len(layers))) - set(layers))
+    if missing:
+        yield "bindings", f"layer {missing[0]} is not bound"
+    needed = {signature: _constants_of(program, signature) for signature in program.signatures}
+    for binding in program.bindings:
+        wanted = needed.get(binding.signature)
+        if wanted is None:
+            yield "bindings", f"layer {binding.layer}: there is no signature {binding.signature}"
+        else:
+            yield from _unbound(program, binding.layer, binding.constants, wanted)
+    for signature in program.signatures:
+        for phase in PHASES:
+            if (signature, phase) not in program.graphs:
+                yield f"{signature}.{phase}", "there is no graph for this phase"
+
+
+def _constants_of(program: Program, signature: str) -> dict[str, str]:
+    """Placeholder -> kind of constant, over both phases."""
+    graphs = [program.graphs[signature, phase] for phase in PHASES if (signature, phase) in program.graphs]
+    nodes = (node for graph in graphs for node in graph.placeholders if node.meta["role"] in CONSTANT_KINDS)
+    return {qualified_name(node): CONSTANT_KINDS[node.meta["role"]] for node in nodes}
+
+
+def _unbound(program: Program, layer: int, bound: dict[str, str], wanted: dict[str, str]) -> Found:
+    for placeholder, kind in wanted.items():
+        constant = program.constants.get(bound.get(placeholder, ""))
+        if constant is None:
+            yield "bindings", f"layer {layer}: {placeholder} has no constant"
+        elif constant.kind != kind:
+            yield "bindings", f"layer {layer}: {placeholder} is bound to a {constant.kind}, not a {kind}"
+
+
+def capture_covers_inputs(program: Program) -> Found:
+    """A capture plan has every generation callable, and the right refresh rule for each of its inputs."""
+    if program.capture is None:
+        return
+    regions = {region.callable: region for region in program.capture.regions}
+    for name, graph in program.named_graphs().items():
+        if name.endswith(".generation"):
+            yield from _refreshed(name, graph, regions.get(name))
+    if program.capture.buckets != program.buckets:
+        yield "capture", f"buckets {program.capture.buckets} are not those of the target, {program.buckets}"
+
+
+def _refreshed(name: str, graph: Graph, region: CaptureRegion | None) -> Found:
+    planned: dict[str, Any] = dict(region.inputs) if region else {}
+    for node in graph.placeholders:
+        rule = planned.get(qualified_name(node))
+        if rule is None or rule != REFRESH_RULES.get(node.meta["role"]):
+            yield name, f"{qualified_name(node)} is {rule or 'not refreshed'} in the capture plan"
+
+
+PROGRAM_RULES: tuple[tuple[str, Callable[[Program], Found]], ...] = (
+    ("KVC329", prologue_covers_layers),
+    ("KVC329", sections_exist),
+    ("KVC330", bindings_are_complete),
+    ("KVC332", capture_covers_inputs),
+)

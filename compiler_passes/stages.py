@@ -1,0 +1,75 @@
+"""What is legal in a program at each stage of compilation, as data: the verifier reads these tables after every pass.
+
+A new op is a name in one of the sets; a new stage is a member of `Stage` and a row of `LAYER_OPS` and `LAYER_ROLES`.
+"""
+
+from enum import IntEnum
+
+from kvc.encodings import ENCODINGS
+
+
+class Stage(IntEnum):
+    """How far a program has come; what holds at a stage holds at all later ones."""
+
+    LOWERED = 0  # every layer graph is self-contained
+    HOISTED = 1  # what depends on the step alone is in the prologues
+    FUSED = 2  # fused ops may occur
+    SELECTED = 3  # every kvc op names its kernel
+    CAPTURED = 4  # the capture plan, if there is one, covers the generation phase
+
+
+_CODECS = sorted({encoding.codec for encoding in ENCODINGS.values()})
+STEP_OPS = frozenset({"aten.select.int", "kvc.copy_page_tables", "kvc.step_positions", "kvc.write_rows"})
+PLAIN_OPS = frozenset(
+    {
+        *(f"kvc.{direction}_{codec}" for direction in ("quantize", "dequantize") for codec in _CODECS),
+        "kvc.gather_rows",
+        "kvc.gqa_context",
+        "kvc.gqa_decode",
+        "kvc.merge_states",
+        "kvc.rope",
+        "kvc.store_rows",
+    }
+)
+FUSED_OPS = frozenset({"kvc.append_gqa", "kvc.rope_quantize"})
+
+PROLOGUE_OPS = STEP_OPS
+LAYER_OPS: dict[Stage, frozenset[str]] = {
+    Stage.LOWERED: PLAIN_OPS | STEP_OPS,
+    Stage.HOISTED: PLAIN_OPS,
+    Stage.FUSED: PLAIN_OPS | FUSED_OPS,
+    Stage.SELECTED: PLAIN_OPS | FUSED_OPS,
+    Stage.CAPTURED: PLAIN_OPS | FUSED_OPS,
+}
+
+# Roles of placeholders. A prologue runs once a step for all layers, so nothing of a single layer can be bound to it.
+PROLOGUE_ROLES = frozenset({"step"})
+_LAYER_ROLES = frozenset({"input", "pool", "scale", "table", "weight"})
+LAYER_ROLES: dict[Stage, frozenset[str]] = {
+    stage: _LAYER_ROLES | {"step" if stage is Stage.LOWERED else "prologue"} for stage in Stage
+}
+
+# Schema argument -> the role of the placeholder it must be, whatever the op.
+ARGUMENT_ROLES = {
+    "pool": "pool",
+    "table": "table",
+    "scale": "scale",
+    "k_scale": "scale",
+    "v_scale": "scale",
+    "scales": "scale",
+}
+
+# Role of a placeholder -> kind of the constant bound to it.
+CONSTANT_KINDS = {"scale": "scale", "table": "rope_table"}
+
+# Role of a placeholder -> how a captured graph sees a new value. Layer inputs are made by the model's own code, which
+# runs inside the captured region. A role without a rule is refused at capture.
+REFRESH_RULES = {
+    "pool": "static",
+    "scale": "static",
+    "table": "static",
+    "weight": "static",
+    "step": "copied",
+    "prologue": "derived",
+    "input": "derived",
+}
