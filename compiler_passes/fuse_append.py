@@ -83,7 +83,7 @@ class StoreOfEncodedRows(Rule):
         if page_order != list(argument(store, "planes")):
             return WhyNot(store, "the planes are not in the order K, V of each part")
         for plane in page_order:
-            other = next((user for user in plane.users if user is not store), None)
+            other = next((user for user in _users(plane) if user is not store), None)
             if other is not None:
                 return WhyNot(other, f"an encoded plane is used by {describe(other)} too")
         return None
@@ -160,6 +160,7 @@ class FuseAppend(GraphPass):
     name = "fuse_append"
     requires = Stage.FUSED
     ensures = Stage.FUSED
+    optional = True
     rules = (StoreOfEncodedRows(),)
 
     def rewrite(self, graph: Graph, program: Program) -> Rewritten:
