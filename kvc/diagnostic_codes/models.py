@@ -16,14 +16,14 @@ CODES: dict[str, Code] = {
     ),
     "KVC603": Code(
         "a model family kvc does not serve",
-        "kvc replaces a family's attention and rotary embedding, so it has to know them: what is supported is the table "
-        "in kvc/integrations/transformers/families.py.",
+        "kvc replaces a family's attention and rotary embedding, so it has to know them: what is supported is the "
+        "table in kvc/integrations/transformers/families.py.",
         "kvc run SPEC --model FOLDER  # config.json says model_type gpt2",
     ),
     "KVC604": Code(
         "a spec of another model",
-        "Layers, heads, head dimensions, softmax scale, RoPE, coverage and dtype of the compiled spec are compared with "
-        "the model's config before anything runs; every field that differs is named with both values.",
+        "Layers, heads, head dimensions, softmax scale, RoPE, coverage and dtype of the compiled spec are compared "
+        "with the model's config before anything runs; every field that differs is named with both values.",
         "attach(a 30-layer model, an artifact of 32 layers)",
     ),
     "KVC605": Code(

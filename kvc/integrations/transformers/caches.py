@@ -16,6 +16,7 @@ from transformers.cache_utils import Cache as TransformersCache
 from transformers.cache_utils import CacheLayerMixin
 
 from kvc.diagnostics import KvcError, fail
+from kvc.graphs.program import Phase
 from kvc.integrations.transformers.packing import Packing, pack
 from kvc.runtime.batch import Request
 
@@ -152,7 +153,7 @@ class GenerateCache(StepCache):
         real = self._real_tokens(call)
         self._check_positions(call, real)
         self._admit(call.batch)
-        phase = "generation" if call.length == 1 else "context"
+        phase: Phase = "generation" if call.length == 1 else "context"
         counts = real.sum(1).tolist()
         found = [
             Request(name, tokens=int(count), phase=phase)

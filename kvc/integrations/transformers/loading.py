@@ -34,7 +34,7 @@ def load_model(folder: Path, dtype: str, device: str = "cpu") -> LoadedModel:
     with _quiet(), _findings(folder):
         family_of(AutoConfig.from_pretrained(folder, local_files_only=True))
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype], local_files_only=True)
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype], local_files_only=True)
     return LoadedModel(model.to(device).eval(), tokenizer)
 
 

@@ -8,9 +8,11 @@ from torch import Tensor
 
 from kvc import compat
 from kvc.diagnostics import fail
+from kvc.graphs.program import Phase
 from kvc.integrations.transformers.caches import PackedCache
 from kvc.integrations.transformers.captured import CapturedDecode
 from kvc.runtime.batch import Request, next_bucket
+from kvc.runtime.out_of_pages import SequenceId
 
 
 class Runner:
@@ -26,7 +28,7 @@ class Runner:
 
     def __init__(self, model: Any, kvc_cache: Any, num_layers: int) -> None:
         self.model, self.kvc_cache, self.num_layers = model, kvc_cache, num_layers
-        self.lengths: dict[str, int] = {}  # tokens stored, by sequence
+        self.lengths: dict[SequenceId, int] = {}  # tokens stored, by sequence
         self._cache_name = compat.cache_argument(model)
         self._captured = CapturedDecode(model, kvc_cache, num_layers)
 
@@ -45,18 +47,18 @@ class Runner:
         for bucket in buckets or self.kvc_cache.program.buckets:
             self._captured.capture(bucket)
 
-    def admit(self, sequence: str) -> None:
+    def admit(self, sequence: SequenceId) -> None:
         """Start a sequence; raises KvcError KVC502 if there is one of that name, KVC503 over ``max_sequences``."""
         self.kvc_cache.admit(sequence)
         self.lengths[sequence] = 0
 
-    def release(self, sequence: str) -> None:
+    def release(self, sequence: SequenceId) -> None:
         """End a sequence and free its pages."""
         self.kvc_cache.release(sequence)
         del self.lengths[sequence]
 
     @torch.inference_mode()
-    def step(self, tokens: Mapping[str, Sequence[int]], *, all_logits: bool = False) -> dict[str, Tensor]:
+    def step(self, tokens: Mapping[Any, Sequence[int]], *, all_logits: bool = False) -> dict[SequenceId, Tensor]:
         """Run one forward over the next token ids of some sequences.
 
         Returns each sequence's logits after its last token, ``[vocabulary]``, or with ``all_logits`` after every one,
@@ -78,7 +80,7 @@ class Runner:
             return {name: logits[start:stop] for name, (start, stop) in spans.items()}
         return dict(zip(spans, logits, strict=True))
 
-    def _requests(self, tokens: Mapping[str, Sequence[int]]) -> list[Request]:
+    def _requests(self, tokens: Mapping[Any, Sequence[int]]) -> list[Request]:
         """Context requests first, as a step packs them."""
         for name in tokens:
             if name not in self.lengths:
@@ -90,11 +92,12 @@ class Runner:
         bucket = next_bucket(len(requests), self.kvc_cache.program.buckets)
         return bucket in self._captured.buckets and all(request.phase == "generation" for request in requests)
 
-    def _phase(self, name: str, ids: Sequence[int]) -> Any:
+    def _phase(self, name: SequenceId, ids: Sequence[int]) -> Phase:
         return "generation" if len(ids) == 1 and self.lengths[name] else "context"
 
-    def _spans(self, requests: Sequence[Request]) -> dict[str, tuple[int, int]]:
-        spans, start = {}, 0
+    def _spans(self, requests: Sequence[Request]) -> dict[SequenceId, tuple[int, int]]:
+        spans: dict[SequenceId, tuple[int, int]] = {}
+        start = 0
         for request in requests:
             spans[request.id] = (start, start + request.tokens)
             start += request.tokens
@@ -115,7 +118,7 @@ class Runner:
         return out.logits[0]
 
 
-def prefill(runner: Runner, sequence: str, ids: Sequence[int], chunk: int) -> Tensor:
+def prefill(runner: Runner, sequence: SequenceId, ids: Sequence[int], chunk: int) -> Tensor:
     """Give a prompt to an admitted sequence in chunks of at most ``chunk`` tokens; logits after its last one."""
     logits = torch.empty(0)
     for start in range(0, len(ids), chunk):
