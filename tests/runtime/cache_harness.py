@@ -1,0 +1,118 @@
+"""Runs caches of the tiny library specs on made-up q, k, v that depend on sequence, position and layer alone."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+
+from kvc.compiler import compile_spec
+from kvc.compiler_passes.manager import PIPELINE
+from kvc.graphs.graph import qualified_name
+from kvc.runtime.batch import Request
+from kvc.runtime.loader import LoadedArtifact
+
+SPECS = ("tiny-fp32", "tiny-bf16", "tiny-fp8", "tiny-mixed")
+LENGTH = 64
+
+
+@lru_cache
+def artifact(spec, passes=None, buckets=None):
+    loaded = LoadedArtifact(compile_spec(spec, passes=PIPELINE[:passes]).artifact)
+    if buckets is None:
+        return loaded
+    return LoadedArtifact(replace(loaded.artifact, program=replace(loaded.program, buckets=buckets)))
+
+
+def new_cache(spec, fill=0, num_slots=24, passes=None, buckets=None):
+    """An empty cache; ``passes``: only that many first passes of the pipeline have run, None: all."""
+    return artifact(spec, passes, buckets).allocate(num_slots=num_slots, fill=fill)
+
+
+def layers(cache):
+    return range(len(cache.program.bindings))
+
+
+@lru_cache
+def _rows(heads, dim, dtype, name, sequence, layer):
+    seed = sum(map(ord, f"{name}/{sequence}")) * 1000 + layer
+    x = torch.randn(LENGTH, heads, dim, generator=torch.Generator().manual_seed(seed))
+    return x.to(dtype)
+
+
+def rows(cache, sequence, layer, start, count):
+    """q, k, v of a sequence's tokens ``[start, start + count)``."""
+    graph = cache.program.graphs[cache.program.bindings[layer].signature, "context"]
+    values = {qualified_name(node): node.meta["val"] for node in graph.placeholders}
+    shapes = [(name, values[f"input.{name}"]) for name in "qkv"]
+    return [_rows(*x.shape[1:], x.dtype, name, sequence, layer)[start : start + count] for name, x in shapes]
+
+
+def step_inputs(cache, step, layer, start_of):
+    parts = [rows(cache, r.id, layer, start_of[r.id], r.tokens) for r in step.requests]
+    return [torch.cat(x) for x in zip(*parts, strict=True)]
+
+
+def run_step(cache, requests, accepted=None):
+    """One whole step; returns sequence -> output [layers, tokens, H, V]."""
+    starts = {request.id: cache.manager.committed(request.id) for request in requests}
+    step = cache.begin(requests)
+    outs = torch.stack([cache.layer(i, *step_inputs(cache, step, i, starts)) for i in layers(cache)])
+    cache.commit(step, accepted)
+    return {name: outs[:, at] for name, at in step.rows.items()}
+
+
+def run(cache, *steps):
+    """Several steps, each a list of requests; outputs of a sequence are joined along its tokens."""
+    outs = {}
+    for requests in steps:
+        for request in requests:
+            if request.id not in cache.manager.sequences:
+                cache.admit(request.id)
+        for name, out in run_step(cache, requests).items():
+            outs.setdefault(name, []).append(out)
+    return {name: torch.cat(parts, 1) for name, parts in outs.items()}
+
+
+def prefill(sequence, *chunks):
+    return [[Request(sequence, tokens)] for tokens in chunks]
+
+
+def decode(*sequences, steps=1, tokens=1):
+    return [[Request(name, tokens, "generation") for name in sequences]] * steps
+
+
+def stored(cache, sequence):
+    """Bytes of a sequence's pages, layer by layer in page order, bytes that hold no token of it left out."""
+    found = []
+    length = cache.manager.committed(sequence)
+    tables = cache.manager.slot_tables([sequence])[:, 0]
+    for layer in layers(cache):
+        binding = cache.program.bindings[layer]
+        pool = cache.plan.pools[binding.pool]
+        slots = tables[pool.lifecycle]
+        view = cache.pools.view(binding.pool, binding.index)
+        pages = view[torch.from_numpy(slots[slots >= 0]) * pool.pages_per_slot]
+        found.append(_written(cache, binding, pages, length))
+    return found
+
+
+def _written(cache, binding, pages, length):
+    from kvc.encodings import ENCODINGS, Field, page_layout
+
+    signature = cache.program.signatures[binding.signature]
+    shape, size = signature["shape"], signature["tokens_per_page"]
+    fields = (Field("k", shape["kv_heads"], shape["head_dim"]), Field("v", shape["kv_heads"], shape["v_head_dim"]))
+    layout = page_layout(ENCODINGS[signature["encoding"]], fields, size)
+    planes = []
+    for plane in layout.planes:
+        data = pages[:, plane.offset : plane.offset + plane.heads * size * plane.row_bytes]
+        tokens = data.reshape(-1, plane.heads, size, plane.row_bytes).transpose(1, 2).flatten(0, 1)
+        planes.append(tokens[:length])
+    return torch.cat([plane.flatten(1) for plane in planes], 1)
+
+
+def same(left, right):
+    """Equality of tensors or lists of them, bit for bit."""
+    if isinstance(left, torch.Tensor):
+        return left.shape == right.shape and torch.equal(left, right)
+    return len(left) == len(right) and all(map(same, left, right))

@@ -1,0 +1,115 @@
+"""Generation steps of a cache captured per bucket: replay equals eager, and the contract holds for kvc's ops too."""
+
+import pytest
+import torch
+from cache_harness import SPECS, decode, layers, new_cache, prefill, rows, run, same
+
+from kvc.diagnostics import KvcError
+from kvc.runtime.batch import Request
+from kvc.runtime.graph_runner import GraphRunner
+
+NAMES = ("a", "b", "c")
+
+
+class Engine:
+    """The host side of a captured step: static bucket-sized q, k, v a layer, filled before each replay."""
+
+    def __init__(self, cache, bucket):
+        self.cache, self.runner, self.bucket = cache, GraphRunner(), bucket
+        self.inputs = {
+            f"{name}.{layer}": x.new_zeros((bucket, *x.shape[1:]))
+            for layer in layers(cache)
+            for name, x in zip("qkv", rows(cache, "a", layer, 0, 1), strict=True)
+        }
+
+    def forward(self, step):
+        self.cache.prologue(step)
+        return [self.cache.layer(i, *(self.inputs[f"{name}.{i}"] for name in "qkv")) for i in layers(self.cache)]
+
+    def capture(self, static=None, copied=None):
+        step = self.cache.padding_step(self.bucket, prologue=False)
+        registered = {"step": self.cache.step_buffer, **self.inputs} if copied is None else copied
+        try:
+            self.runner.capture(
+                step.bucket, lambda: self.forward(step), static or self.cache.static_tensors, registered
+            )
+        finally:
+            self.cache.abort(step)
+
+    def step(self, *names):
+        starts = {name: self.cache.manager.committed(name) for name in names}
+        step = self.cache.begin([Request(name, 1, "generation") for name in names], prologue=False)
+        for layer in layers(self.cache):
+            parts = [rows(self.cache, name, layer, starts[name], 1) for name in names]
+            for name, x in zip("qkv", zip(*parts, strict=True), strict=True):
+                self.inputs[f"{name}.{layer}"][: len(names)] = torch.cat(x)
+        outs = self.runner.replay(step.bucket, {"step": self.cache.step_buffer, **self.inputs})
+        self.cache.commit(step)
+        return torch.stack([out.clone() for out in outs])
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_replayed_steps_equal_eager_ones(spec):
+    captured, eager = (new_cache(spec, buckets=(4,)) for _ in range(2))
+    engine = Engine(captured, 4)
+    engine.capture()
+    assert all((tensor == 0).all() for tensor in captured.pools.tensors.values())
+    prompts = [Request(name, 14 + i) for i, name in enumerate(NAMES)]
+    run(captured, prompts)
+    run(eager, prompts)
+    # Pages are crossed at different steps; a sequence leaves in the middle; a prompt runs between replays.
+    for names in [NAMES] * 4 + [("a", "c")] * 2:
+        outs = engine.step(*names)
+        expected = run(eager, *decode(*names))
+        for i, name in enumerate(names):
+            assert same(outs[:, i], expected[name][:, 0])
+        assert (outs[:, len(names) :] == 0).all()
+        for cache in (captured, eager):
+            run(cache, *prefill("b", 3))
+    for key, tensor in captured.pools.tensors.items():
+        assert same(tensor, eager.pools.tensors[key])
+
+
+def refusal(**registered):
+    cache = new_cache("tiny-bf16", buckets=(2,))
+    engine = Engine(cache, 2)
+    with pytest.raises(KvcError) as caught:
+        engine.capture(**{name: make(cache, engine) for name, make in registered.items()})
+    return caught.value.diagnostics[0]
+
+
+def test_an_unregistered_pool_is_named():
+    found = refusal(static=lambda cache, _: cache.constants)
+    assert found.code == "KVC520"
+    assert "kvc::" in found.message and "'pool'" in found.message
+
+
+def test_unregistered_constants_are_named():
+    found = refusal(static=lambda cache, _: {k: v for k, v in cache.static_tensors.items() if k.startswith("pool")})
+    assert found.code == "KVC520"
+    assert "'table'" in found.message
+
+
+def test_an_unregistered_step_buffer_is_named():
+    found = refusal(copied=lambda _, engine: engine.inputs)
+    assert found.code == "KVC520"
+    assert "int32" in found.message
+
+
+def test_a_failed_capture_leaves_the_cache_usable():
+    cache = new_cache("tiny-bf16", buckets=(2,))
+    engine = Engine(cache, 2)
+    with pytest.raises(KvcError):
+        engine.capture(copied=engine.inputs)
+    run(cache, *prefill("a", 3), *decode("a"))
+    engine.capture()
+
+
+def test_a_padding_step_is_all_zeros():
+    cache = new_cache("tiny-bf16", fill=0xFF)
+    step = cache.padding_step(2, tokens=3)
+    assert (step.tokens, step.padded_tokens, step.bucket) == (0, 6, (2, 3))
+    q, k, v = (torch.full((6, *x.shape[1:]), torch.nan, dtype=x.dtype) for x in rows(cache, "a", 0, 0, 1))
+    assert (cache.layer(0, q, k, v) == 0).all()
+    cache.abort(step)
+    assert all((tensor == 0xFF).all() for tensor in cache.pools.tensors.values())
