@@ -1,25 +1,29 @@
-"""Time of `kvc check` and `kvc plan` in cold processes, and whether they load torch.
+"""Time of `kvc check`, `kvc plan` and `kvc compile` in cold processes, and whether they load torch.
 
     python benchmarks/cli_startup.py [SPEC] [--runs 9] [--csv]
 
 Prints the median and the fastest of ``--runs`` processes a command; ``--csv`` appends them to
-`benchmarks/results/cli_startup.csv`. A bare interpreter is timed beside them: what no Python program can undercut.
+`benchmarks/results/cli_startup.csv`. A bare interpreter and `import torch` are timed beside them: what no program in
+Python, or with torch, can undercut. The deep variant is the spec with 3,200 layers.
 """
 
 import argparse
 import csv
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "cli_startup.csv"
+DEEP = 3200  # layers of the deep variant
 HEAVY = ("torch", "triton", "transformers")
 Row = dict[str, object]
 
@@ -77,6 +81,18 @@ def append_csv(rows: Sequence[Row]) -> None:
         writer.writerows(rows)
 
 
+def commands(spec: str, folder: Path) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """(name, code, arguments) of every process to time; artifacts and the deep variant go to ``folder``."""
+    yield "python", "", ()
+    yield "python: import torch", "import torch", ()
+    deep = folder / f"{spec}-{DEEP}.yaml"
+    text = (ROOT / "specs" / "library" / f"{spec}.yaml").read_text(encoding="utf-8")
+    deep.write_text(re.sub(r"repeat: \d+", f"repeat: {DEEP}", text), encoding="utf-8")
+    for command, more in (("check", ()), ("plan", ()), ("compile", ("-o", str(folder / "out"), "--force"))):
+        yield f"kvc {command} {spec}", _PROBE, (command, spec, *more)
+        yield f"kvc {command} {deep.stem}", _PROBE, (command, str(deep), *more)
+
+
 def main() -> None:
     """Measure, print, and store when asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -84,10 +100,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--csv", action="store_true", help=f"append to {RESULTS.relative_to(ROOT)}")
     options = parser.parse_args()
-    rows = [measure("python", "", (), options.runs)]
-    for command in ("check", "plan"):
-        rows.append(measure(f"kvc {command} {options.spec}", _PROBE, (command, options.spec), options.runs))
-    line = "{command:26}  median {median_ms:>5} ms  fastest {fastest_ms:>5} ms  heavy modules: {heavy_modules}"
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [measure(*row, options.runs) for row in commands(options.spec, Path(folder))]
+    line = "{command:36}  median {median_ms:>5} ms  fastest {fastest_ms:>5} ms  heavy modules: {heavy_modules}"
     print("\n".join(line.format(**row) for row in rows))
     if options.csv:
         append_csv([machine() | row for row in rows])

@@ -20,7 +20,8 @@ Node = torch.fx.Node
 
 def merge_duplicates(graph: Graph) -> int:
     """Let equal pure calls share one node; a pool read equals another only while nothing is written between them."""
-    merged, seen = 0, {}
+    merged = 0
+    seen: dict[Any, Node] = {}
     writes: dict[Node, int] = defaultdict(int)
     for node in list(graph.fx.nodes):
         if node.op != "call_function":
@@ -30,7 +31,8 @@ def merge_duplicates(graph: Graph) -> int:
             writes[pool] += kind == "write"
         if is_mutating(node):
             continue
-        key = (node.target, structural_key(node.args), structural_key(node.kwargs), tuple(writes[pool] for pool, _ in used))
+        state = tuple(writes[pool] for pool, _ in used)
+        key = (node.target, structural_key(node.args), structural_key(node.kwargs), state)
         first = seen.setdefault(key, node)
         if first is not node:
             node.replace_all_uses_with(first)
@@ -87,7 +89,7 @@ def _walk(graph: Graph) -> list[Node]:
 
 
 def _order_edges(graph: Graph) -> dict[Node, list[Node]]:
-    """Node -> accesses of the same pools that must come before it: writes before reads and writes, reads before writes."""
+    """Node -> accesses of the same pools that must come before it; two reads need no order."""
     edges: dict[Node, list[Node]] = {}
     past: dict[Node, list[tuple[Node, str]]] = defaultdict(list)
     for node in graph.calls:
@@ -115,5 +117,3 @@ class Canonicalize(GraphPass):
         }
         fired = sum(counts.values())
         return Rewritten(work if fired else graph, fired, counts=counts)
-
-

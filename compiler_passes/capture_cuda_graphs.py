@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kvc.compiler_passes.infra import Miss, ProgramPass, Result, miss_at
 from kvc.compiler_passes.select_kernels import is_kvc, kernel_of
-from kvc.compiler_passes.stages import REFRESH_RULES, Stage
+from kvc.compiler_passes.stages import REFRESH_RULES, Refresh, Stage
 from kvc.diagnostics import fail
 from kvc.graphs.graph import Graph, qualified_name
 from kvc.graphs.program import CapturePlan, CaptureRegion, Phase, Program
@@ -19,7 +19,7 @@ CONTEXT_NOTE = "context graphs are not captured: their number of tokens differs 
 
 def plan_region(graph: Graph) -> CaptureRegion:
     """The region of one callable; KVC315 where an input has no refresh rule."""
-    inputs = {}
+    inputs: dict[str, Refresh] = {}
     for node in graph.placeholders:
         rule = REFRESH_RULES.get(node.meta["role"])
         if rule is None:
@@ -52,12 +52,14 @@ class CaptureCudaGraphs(ProgramPass):
         """Plan every callable of the generation phase, or say which calls stand in the way."""
         graphs = [graph for name, graph in program.named_graphs().items() if name.endswith(f".{PHASE}")]
         misses = tuple(miss for graph in graphs for miss in not_capturable(graph, program.device))
-        if misses:
-            return Result(replace(program, capture=None), 0, misses, notes=(CONTEXT_NOTE,))
-        regions = tuple(map(plan_region, graphs))
-        plan = CapturePlan(program.buckets, regions)
+        regions = () if misses else tuple(map(plan_region, graphs))
+        plan = CapturePlan(program.buckets, regions) if regions else None
         sizes = ", ".join(map(str, program.buckets))
-        fired_in = dict.fromkeys((region.callable for region in regions), 1)
         return Result(
-            replace(program, capture=plan), len(regions), detail=f"buckets {sizes}", fired_in=fired_in, notes=(CONTEXT_NOTE,)
+            program=replace(program, capture=plan),
+            fired=len(regions),
+            misses=misses,
+            detail=f"buckets {sizes}" if plan else "",
+            fired_in={region.callable: 1 for region in regions},
+            notes=(CONTEXT_NOTE,),
         )

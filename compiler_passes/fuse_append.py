@@ -63,16 +63,15 @@ class StoreOfEncodedRows(Rule):
             if field is None:
                 return WhyNot(store, f"a stored plane comes from {describe(call)}, which does not encode")
         if len(fields) != 2:
-            return WhyNot(store, self._field_count(graph, found, len(fields)))
+            return WhyNot(store, self._field_count(graph, len(fields)))
         k, v = found["k"], found["v"] = fields
         return self._why_not_pair(store, k, v)  # type: ignore[arg-type]
 
-    def _field_count(self, graph: Graph, found: Bindings, count: int) -> str:
-        pools = (accesses(call) for call in graph.calls if is_op(call, "kvc.store_rows"))
-        stores = sum((found["pool"], "write") in pool for pool in pools)
+    def _field_count(self, graph: Graph, count: int) -> str:
+        stores = sum(is_op(call, "kvc.store_rows") for call in graph.calls)
         if count == 1 and stores > 1:
-            return f"K and V are stored by different stores ({stores} write this pool)"
-        return f"the store writes {count} encoded fields, not K and V"
+            return f"K and V are stored by different stores, {stores} in this graph"
+        return f"the number of encoded fields stored here is {count}, not 2 (K and V)"
 
     def _why_not_pair(self, store: Node, k: EncodedField, v: EncodedField) -> WhyNot | None:
         if k.codec != v.codec:
@@ -83,7 +82,7 @@ class StoreOfEncodedRows(Rule):
         if page_order != list(argument(store, "planes")):
             return WhyNot(store, "the planes are not in the order K, V of each part")
         for plane in page_order:
-            other = next((user for user in plane.users if user is not store), None)
+            other = next((user for user in _users(plane) if user is not store), None)
             if other is not None:
                 return WhyNot(other, f"an encoded plane is used by {describe(other)} too")
         return None
@@ -160,6 +159,7 @@ class FuseAppend(GraphPass):
     name = "fuse_append"
     requires = Stage.FUSED
     ensures = Stage.FUSED
+    optional = True
     rules = (StoreOfEncodedRows(),)
 
     def rewrite(self, graph: Graph, program: Program) -> Rewritten:

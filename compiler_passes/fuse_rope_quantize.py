@@ -75,6 +75,7 @@ class FuseRopeQuantize(GraphPass):
     name = "fuse_rope_quantize"
     requires = Stage.HOISTED
     ensures = Stage.FUSED
+    optional = True
     rules = (RopeThenQuantize(), QuantizedTwice())
 
     def rewrite(self, graph: Graph, program: Program) -> Rewritten:
@@ -83,4 +84,6 @@ class FuseRopeQuantize(GraphPass):
 
     def nearest(self, program: Program) -> tuple[Miss, ...]:
         """Calls that encode something that is not rotated."""
-        return tuple(miss for graph in program.named_graphs().values() for miss in nearest_places(graph, self.rules[:1]))
+        return tuple(
+            miss for graph in program.named_graphs().values() for miss in nearest_places(graph, self.rules[:1])
+        )

@@ -189,4 +189,3 @@ GRAPH_RULES: tuple[tuple[str, Callable[[Checked], Found]], ...] = (
     ("KVC328", one_scale_source),
     ("KVC331", kernels_chosen),
 )
-

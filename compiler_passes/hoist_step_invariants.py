@@ -4,7 +4,7 @@ Knows no particular op: whatever has only step sections (or values made of them)
 several signatures become one output of the prologue, which layers take as ``prologue.<name>``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,12 +32,17 @@ def step_values(graph: Graph) -> list[Node]:
     """The nodes that depend on step sections alone, in program order, the sections among them."""
     found: dict[Node, None] = {}
     for node in graph.fx.nodes:
-        if node.op == "placeholder" and node.meta["role"] == "step":
+        if _is_step_value(node, found):
             found[node] = None
-        elif node.op == "call_function" and node.all_input_nodes and not is_mutating(node):
-            if all(value in found for value in node.all_input_nodes):
-                found[node] = None
     return list(found)
+
+
+def _is_step_value(node: Node, found: Collection[Node]) -> bool:
+    if node.op == "placeholder":
+        return node.meta["role"] == "step"
+    operands = node.all_input_nodes
+    pure = node.op == "call_function" and not is_mutating(node)
+    return pure and bool(operands) and all(value in found for value in operands)
 
 
 class ResultNames:

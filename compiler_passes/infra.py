@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch.fx
 
@@ -47,8 +47,11 @@ def miss_at(graph: Graph, node: torch.fx.Node, reason: str) -> Miss:
 
 
 def line_of(graph: Graph, node: torch.fx.Node) -> str:
-    """The canonical line that holds ``node``, its spec line included."""
-    return node_lines(graph)[node]
+    """The canonical line that holds ``node``, its spec line included; FX's own form in a graph too broken for that."""
+    try:
+        return node_lines(graph)[node]
+    except (AttributeError, ValueError):
+        return node.format_node() or node.name
 
 
 @dataclass(frozen=True)
@@ -84,12 +87,14 @@ class Result:
 class ProgramPass(ABC):
     """A pass over a whole program.
 
-    ``requires`` is the stage that the program must have reached, ``ensures`` the stage it has reached afterwards.
+    ``requires`` is the stage that the program must have reached, ``ensures`` the stage it has reached afterwards;
+    ``optional``: a program is complete without the pass.
     """
 
     name: ClassVar[str]
     requires: ClassVar[Stage]
     ensures: ClassVar[Stage]
+    optional: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, program: Program) -> Result:
@@ -126,11 +131,11 @@ def _sum_counts(counts: Iterable[Mapping[str, int]]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in total.items())
 
 
-def replace_graphs(program: Program, graphs: Mapping[str, Graph], **changes: Any) -> Program:
-    """The program with graphs replaced by name (`gqa0.generation`), and other fields by keyword."""
+def replace_graphs(program: Program, graphs: Mapping[str, Graph]) -> Program:
+    """The program with its graphs replaced by name (`gqa0.generation`)."""
     layers = {key: graphs[f"{key[0]}.{key[1]}"] for key in program.graphs}
     prologues = {phase: graphs[f"prologue.{phase}"] for phase in program.prologues}
-    return replace(program, **{"graphs": layers, "prologues": prologues} | changes)
+    return replace(program, graphs=layers, prologues=prologues)
 
 
 def count_calls(program: Program) -> int:

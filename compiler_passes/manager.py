@@ -3,7 +3,7 @@
 import difflib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvc.capabilities import PASSES
@@ -93,27 +93,22 @@ def run_passes(
     printer: Printer | None = None,
     passes: Sequence[ProgramPass] = PIPELINE,
 ) -> tuple[Program, CompileLog]:
-    """Run ``passes`` on a lowered program.
+    """Run ``passes`` on a lowered program and verify it after each.
 
     ``require`` names passes that must fire everywhere they could; ``print_after`` a pass (or `all`) after which
     ``printer(pass, text)`` gets the text of every graph. Raises KvcError: KVC310 an unknown pass, KVC311 a pass that
     broke down, KVC312 a required pass that did not fire, KVC313 a pass out of order, KVC314 and KVC315 from passes,
     KVC320 and up where the program is not legal.
     """
-    check_names((*require, *((print_after,) if print_after not in (None, "all") else ())), passes)
-    stage, records = Stage.LOWERED, []
+    check_names((*require, *((print_after,) if print_after and print_after != "all" else ())), passes)
+    stage, records = Stage.LOWERED, list[PassRecord]()
     verify(program, stage, after="lowering")
     for one in passes:
-        done = [record.name for record in records]
-        if stage < one.requires:
-            raise fail("KVC313", f"{_where(one, done)}: it needs stage {one.requires.name}, the program is {stage.name}")
-        record = _run(one, program, done)
-        stage = max(stage, one.ensures)
-        verify(record.result.program, stage, after=one.name, before=program)
+        records.append(_run_one(one, program, stage, [record.name for record in records]))
+        result = records[-1].result
         if one.name in require:
-            _check_fired(one, record.result, program)
-        program = record.result.program
-        records.append(record)
+            _check_fired(one, result, program)
+        stage, program = max(stage, one.ensures), result.program
         if printer is not None and print_after in (one.name, "all"):
             printer(one.name, program_text(program))
     return program, CompileLog(tuple(records))
@@ -124,10 +119,10 @@ def program_text(program: Program) -> str:
     return "\n".join(print_graph(graph) for graph in program.named_graphs().values())
 
 
-def check_names(names: Iterable[str | None], passes: Sequence[ProgramPass] = PIPELINE) -> None:
+def check_names(names: Iterable[str], passes: Sequence[ProgramPass] = PIPELINE) -> None:
     """Raise KVC310 for every name that is no pass of the pipeline, with the nearest one."""
     known = [one.name for one in passes]
-    unknown = [str(name) for name in names if name not in known]
+    unknown = [name for name in names if name not in known]
     if unknown:
         raise KvcError(Diagnostic("KVC310", _unknown(name), help=_suggest(name, known)) for name in unknown)
 
@@ -146,19 +141,26 @@ def _where(one: ProgramPass, done: Sequence[str]) -> str:
     return f"pass {one.name} failed after [{', '.join(done)}]"
 
 
-def _run(one: ProgramPass, program: Program, done: Sequence[str]) -> PassRecord:
-    """Run one pass; whatever it raises names it and the passes before it."""
+def _run_one(one: ProgramPass, program: Program, stage: Stage, done: Sequence[str]) -> PassRecord:
+    """Run one pass and verify what it made."""
+    if stage < one.requires:
+        raise fail("KVC313", f"{_where(one, done)}: it needs stage {one.requires.name}, the program is {stage.name}")
     started = time.perf_counter()
+    result = _guarded(one, program, done)
+    seconds = time.perf_counter() - started
+    verify(result.program, max(stage, one.ensures), after=one.name, before=program)
+    return PassRecord(one.name, count_calls(program), count_calls(result.program), seconds, result)
+
+
+def _guarded(one: ProgramPass, program: Program, done: Sequence[str]) -> Result:
+    """The result of a pass; whatever it raises names it and the passes before it."""
     try:
-        result = one.run(program)
+        return one.run(program)
     except KvcError as error:
-        raise KvcError(
-            Diagnostic(d.code, f"{_where(one, done)}: {d.message}", d.source, d.path, d.help) for d in error.diagnostics
-        ) from error
+        found = (replace(d, message=f"{_where(one, done)}: {d.message}") for d in error.diagnostics)
+        raise KvcError(found) from error
     except Exception as error:
         raise fail("KVC311", f"{_where(one, done)}: {type(error).__name__}: {error}") from error
-    seconds = time.perf_counter() - started
-    return PassRecord(one.name, count_calls(program), count_calls(result.program), seconds, result)
 
 
 def _check_fired(one: ProgramPass, result: Result, before: Program) -> None:

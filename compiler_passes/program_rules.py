@@ -1,4 +1,4 @@
-"""What must hold between the graphs of a program, its bindings and its capture plan. A rule yields (graph, what is wrong)."""
+"""What must hold between graphs, bindings and capture plan of a program. A rule yields (graph, what is wrong)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

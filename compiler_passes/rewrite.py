@@ -50,9 +50,8 @@ class WhyNot:
     depth: int = 0
 
 
-def match(pattern: Pattern, value: Any, bound: Bindings | None = None, at: torch.fx.Node | None = None) -> WhyNot | None:
+def match(pattern: Pattern, value: Any, bound: Bindings, at: torch.fx.Node | None = None) -> WhyNot | None:
     """Match ``value`` against the pattern and fill ``bound``; None where it fits."""
-    bound = {} if bound is None else bound
     if isinstance(pattern, Value):
         return _bind(pattern.name, value, bound, at)
     call, result = producer(value) if isinstance(value, torch.fx.Node) else (value, 0)
@@ -75,6 +74,8 @@ def describe(value: Any) -> str:
     if not isinstance(value, torch.fx.Node):
         return str(value).lower()
     call, _ = producer(value)
+    if call.op == "output":
+        return "the output"
     return qualified_name(call) if call.op == "placeholder" else op_name(call.target)
 
 
@@ -128,7 +129,7 @@ def _sweep(work: Graph, rules: tuple[NearMiss, ...]) -> tuple[list[WhyNot], bool
 
 def nearest_places(graph: Graph, rules: Iterable[NearMiss]) -> tuple[Miss, ...]:
     """Where calls of the kind that a pattern starts with fail to match, the deepest matches only."""
-    tried = (match(rule.pattern, node) for rule in rules for node in graph.calls)
+    tried = (match(rule.pattern, node, {}) for rule in rules for node in graph.calls)
     near = [why for why in tried if why is not None and why.depth]
     deepest = max((why.depth for why in near), default=0)
     return tuple(miss_at(graph, why.node, why.reason) for why in near if why.depth == deepest)

@@ -4,6 +4,7 @@ A new op is a name in one of the sets; a new stage is a member of `Stage` and a 
 """
 
 from enum import IntEnum
+from typing import Literal
 
 from kvc.encodings import ENCODINGS
 
@@ -64,7 +65,8 @@ CONSTANT_KINDS = {"scale": "scale", "table": "rope_table"}
 
 # Role of a placeholder -> how a captured graph sees a new value. Layer inputs are made by the model's own code, which
 # runs inside the captured region. A role without a rule is refused at capture.
-REFRESH_RULES = {
+Refresh = Literal["static", "copied", "derived"]
+REFRESH_RULES: dict[str, Refresh] = {
     "pool": "static",
     "scale": "static",
     "table": "static",

@@ -122,7 +122,7 @@ class Program:
             "step": {phase: [[s.name, list(s.dims)] for s in sections] for phase, sections in self.step.items()},
             "constants": {key: asdict(constant) for key, constant in self.constants.items()},
             "signatures": dict(self.signatures),
-            "bindings": [asdict(binding) for binding in self.bindings],
+            "bindings": [vars(binding) for binding in self.bindings],
         }
 
 

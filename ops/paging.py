@@ -66,16 +66,15 @@ def plane_views(pages: torch.Tensor, layout: PageLayout) -> list[torch.Tensor]:
 
 def write_planes(pool: torch.Tensor, planes: Sequence[torch.Tensor], rows: torch.Tensor, layout: PageLayout) -> None:
     """Write planes ``uint8 [T, heads, row_bytes]`` to write rows ``[T]``; -1 writes nothing."""
+    rows = rows.long()
     written = rows >= 0
-    if not bool(written.all()):
+    if not written.all():
         rows, planes = rows[written], [plane[written] for plane in planes]
-    page = rows.div(layout.tokens_per_page, rounding_mode="floor").long()
-    offset = rows.remainder(layout.tokens_per_page).long()
+    page, offset = rows // layout.tokens_per_page, rows % layout.tokens_per_page
     for view, plane in zip(plane_views(pool, layout), planes, strict=True):
         view[page, :, offset] = plane
 
 
-def read_rows(pool: torch.Tensor, pages: torch.Tensor, layout: PageLayout, rows: int) -> list[torch.Tensor]:
-    """The first ``rows`` rows of the given pages, copied: planes ``uint8 [heads, rows, row_bytes]``."""
-    views = plane_views(pool.index_select(0, pages), layout)
-    return [view.transpose(0, 1).flatten(1, 2)[:, :rows] for view in views]
+def read_pages(pool: torch.Tensor, pages: torch.Tensor, layout: PageLayout) -> list[torch.Tensor]:
+    """Copies of the given pages, head by head: planes ``uint8 [heads, pages, tokens_per_page, row_bytes]``."""
+    return [view.transpose(0, 1) for view in plane_views(pool.index_select(0, pages), layout)]

@@ -25,8 +25,8 @@ class OpDef:
     """One op.
 
     ``schema`` is the definition string. ``check`` reads shapes and dtypes and may see fake tensors; ``check_values``
-    reads the data of real ones. ``fake`` makes empty outputs, ``reference`` is the oracle. ``kernel`` is what runs on a
-    CPU, the reference unless that is too slow. ``example(shape)`` gives ``(args, kwargs)`` of a valid call.
+    reads the data of real ones. ``fake`` makes empty outputs, ``reference`` is the oracle and the generic kernel.
+    ``example(shape)`` gives ``(args, kwargs)`` of a valid call.
     """
 
     schema: str
@@ -35,7 +35,6 @@ class OpDef:
     reference: Callable[..., Any]
     example: Callable[[Shape], Example]
     check_values: Callable[..., None] = _no_values
-    kernel: Callable[..., Any] | None = None
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,12 +57,12 @@ class OpDef:
 
 
 def _checked(op: OpDef) -> Callable[..., Any]:
-    check, check_values, kernel = op.check, op.check_values, op.kernel or op.reference
+    check, check_values, reference = op.check, op.check_values, op.reference
 
     def run(*args: Any, **kwargs: Any) -> Any:
         check(*args, **kwargs)
         check_values(*args, **kwargs)
-        return kernel(*args, **kwargs)
+        return reference(*args, **kwargs)
 
     return run
 

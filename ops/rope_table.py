@@ -44,12 +44,16 @@ def rope_table(rope: RopeParams, max_len: int) -> torch.Tensor:
     """
     frequencies, factor = inverse_frequencies(rope)
     angles = torch.arange(max_len, dtype=torch.float64)[:, None] * frequencies
-    return torch.cat((angles.cos(), angles.sin()), 1).mul_(factor).float()
+    table = torch.empty(max_len, rope.dim)
+    pairs = len(frequencies)
+    table[:, :pairs] = angles.cos().mul_(factor)
+    table[:, pairs:] = angles.sin_().mul_(factor)
+    return table
 
 
 def table_digest(table: torch.Tensor) -> str:
     """The sha256 of a table's bytes, by which two machines know that they rotate alike."""
-    return hashlib.sha256(table.numpy().tobytes()).hexdigest()
+    return hashlib.sha256(table.numpy().data).hexdigest()
 
 
 def inverse_frequencies(rope: RopeParams) -> Scaled:

@@ -13,7 +13,7 @@ def check_range(op: str, argument: str, values: torch.Tensor, low: int, high: in
     if not values.numel():
         return
     least, most = torch.aminmax(values)
-    if least < low or most >= high:
+    if least.item() < low or most.item() >= high:
         outside = (values < low) | (values >= high)
         index = tuple(outside.nonzero()[0].tolist())
         raise fail(

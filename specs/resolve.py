@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, bisect_right
 from dataclasses import replace
 from itertools import pairwise
+from operator import attrgetter
 
 from kvc.diagnostics import Source
 from kvc.encodings import ENCODINGS
@@ -156,9 +157,13 @@ def _run(
     )
 
 
+# All that equal neighbours share: what a run is, without its place.
+_same = attrgetter("shape", "coverage", "encoding", "tokens_per_page", "scales", "domain")
+
+
 def _append(runs: list[resolved.LayerRun], run: resolved.LayerRun) -> None:
     """Add a run, or lengthen the last one where the new one differs in nothing but its place."""
-    if runs and replace(runs[-1], count=run.count, first=run.first, source=run.source) == run:
+    if runs and _same(runs[-1]) == _same(run):
         runs[-1] = replace(runs[-1], count=runs[-1].count + run.count)
     else:
         runs.append(run)

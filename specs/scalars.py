@@ -58,7 +58,7 @@ def _trap(pattern: str, surprise: str, instead: Callable[[str], str]) -> Trap:
 
 TRAPS: tuple[Trap, ...] = (
     _trap(r"y|yes|n|no|on|off", "is a boolean in YAML 1.1 and text in YAML 1.2", _boolean),
-    _trap(r"[-+]?(\d+\.?\d*|\.\d+)e[-+]?\d{1,3}", "is text in YAML 1.1 (PyYAML) and a number in YAML 1.2", _decimal),
+    _trap(r"[-+]?(\d+(\.\d*)?|\.\d+)e[-+]?\d{1,3}", "is text in YAML 1.1 (PyYAML) and a number in YAML 1.2", _decimal),
     _trap(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?", "is a base-60 number in YAML 1.1 and text in YAML 1.2", _quote),
     _trap(
         r"[-+]?0(o[0-7]+|x[\da-f_]+|b[01_]+|[\d_]+)",
@@ -66,7 +66,7 @@ TRAPS: tuple[Trap, ...] = (
         _in_base,
     ),
     _trap(
-        r"[-+]?\d[\d_]*_[\d_]*(\.[\d_]*)?",
+        r"(?=[^_]*_)[-+]?\d[\d_]*(\.[\d_]*)?",
         "is a number in YAML 1.1 and text in YAML 1.2",
         lambda text: f"write {text.replace('_', '')}",
     ),

@@ -125,6 +125,7 @@ class _Composer:
         self.findings: list[Diagnostic] = []
         self._events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
         self._anchors: dict[str, Node] = {}
+        self._nodes = 0
 
     def document(self) -> Node:
         """The only document of the stream."""
@@ -152,10 +153,8 @@ class _Composer:
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             self._report("KVC009", f"the tag `{shortened(tag)}` is not allowed", self._source(event), "remove the tag")
+        self._count(1, event)
         node = self._compose(event, depth)
-        if node.size > MAX_NODES:
-            help = "write equal layers once, with `repeat`, and use fewer aliases"
-            raise fail("KVC004", f"more than {MAX_NODES:,} values", source=node.source, help=help)
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         return node
@@ -172,7 +171,15 @@ class _Composer:
             help = "define the anchor (&name) before its alias (*name), and not around it"
             message = f"the alias `*{event.anchor}` has no anchor above it"
             raise fail("KVC005", message, source=self._source(event), help=help)
+        self._count(self._anchors[event.anchor].size, event)
         return self._anchors[event.anchor]
+
+    def _count(self, nodes: int, event: Any) -> None:
+        """Count nodes as they come, so that a bomb is stopped before it is built."""
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            help = "write equal layers once, with `repeat`, and use fewer aliases"
+            raise fail("KVC004", f"more than {MAX_NODES:,} values", source=self._source(event), help=help)
 
     def _scalar(self, event: Any) -> Scalar:
         source, text = self._source(event), event.value

@@ -15,7 +15,7 @@ def explain(
     if code is None:
         print("\n".join(f"{name}  {entry.title}" for name, entry in sorted(CODES.items())))
         return
-    name = code.upper() if not code.isdigit() else f"KVC{int(code):03}"
+    name = f"KVC{int(code):03}" if code.isascii() and code.isdigit() else code.upper()
     if name not in CODES:
         raise typer.BadParameter(f"there is no code {code}; `kvc explain` lists all of them")
     print(_page(name, CODES[name]))

@@ -17,8 +17,8 @@ CODES: dict[str, Code] = {
     ),
     "KVC312": Code(
         "a required pass did not fire",
-        "A pass in `compile.require` must fire, and leave nothing behind that it was looking for. The finding cites the "
-        "nearest place and what was in the way there.",
+        "A pass in `compile.require` must fire, and leave nothing behind that it was looking for. The finding cites "
+        "the nearest place and what was in the way there.",
         "compile: {require: [fuse_rope_quantize]}  # with rope: none",
     ),
     "KVC313": Code(
@@ -33,8 +33,8 @@ CODES: dict[str, Code] = {
     ),
     "KVC315": Code(
         "an input that a replay would not refresh",
-        "Every input of a captured graph is static, copied each step or derived inside. One without a rule would be read "
-        "stale, so it is refused.",
+        "Every input of a captured graph is static, copied each step or derived inside. One without a rule would be "
+        "read stale, so it is refused.",
     ),
     "KVC320": Code("a value used before it is defined", _BUG + "Values have one definition, above all uses."),
     "KVC321": Code(
@@ -66,14 +66,14 @@ CODES: dict[str, Code] = {
     ),
     "KVC327": Code(
         "pool accesses out of order",
-        _BUG + "A generation step reads its own rows as stored, so the store comes first; passes keep the order of reads "
-        "and writes of each pool.",
+        _BUG + "A generation step reads its own rows as stored, so the store comes first; passes keep the order of "
+        "reads and writes of each pool.",
         "%5, %6 = kvc.gqa_decode(...)  # above kvc.store_rows",
     ),
     "KVC328": Code(
         "rows read otherwise than they are stored",
-        _BUG + "All accesses of a pool name the same encoding, page size and scale operands: a scale that differs would "
-        "scale every value silently.",
+        _BUG + "All accesses of a pool name the same encoding, page size and scale operands: a scale that differs "
+        "would scale every value silently.",
     ),
     "KVC329": Code(
         "a prologue that does not fit the layers",

@@ -9,11 +9,11 @@ from kvc.ops.rope.reference import rope
 
 def append_gqa(
     pool: torch.Tensor,
-    q: torch.Tensor,
+    q: torch.Tensor | None,
     k: torch.Tensor,
     v: torch.Tensor,
     table: torch.Tensor | None,
-    positions: torch.Tensor,
+    positions: torch.Tensor | None,
     rows: torch.Tensor,
     k_scale: torch.Tensor | None,
     v_scale: torch.Tensor | None,
@@ -26,14 +26,24 @@ def append_gqa(
     """Rotate q and k, encode k and v and store them: rope, quantize and store_rows in one op, byte for byte.
 
     pool uint8 [P, page_bytes], written in place; q [T, H, D], k [T, Hk, D], v [T, Hk, V] in activation dtypes, before
-    RoPE; table f32 [M, R] and positions i32 [T] as in kvc::rope, table None: no RoPE; rows i32 [T] as in
+    RoPE; table f32 [M, R] and positions i32 [T] as in kvc::rope, both None: no RoPE; rows i32 [T] as in
     kvc::store_rows; scales f32 [2] = [scale, factor] where the encoding takes them, else None.
-    Returns q rotated [T, H, D] and k rotated [T, Hk, D], which is empty [0, Hk, D] unless ``keep_k``.
+    Returns q rotated [T, H, D], empty [0, Hk, D] where no q is given, and k rotated [T, Hk, D], empty [0, Hk, D]
+    unless ``keep_k``.
     Errors, all before anything is written: KVC551 shapes and dtypes, KVC552 position or row out of range, KVC553 a row
     given twice, KVC554 encoding or layout. Source: DESIGN sections 7 and 8 (fuse_append).
     """
-    turned = [x.clone() if table is None else rope(x, table, positions, layout=layout) for x in (q, k)]
-    planes = encode_fields(codec_of("append_gqa", encoding), (turned[1], v), (k_scale, v_scale))
+    nothing = k.new_empty((0, *k.shape[1:]))
+    q_rotated = nothing if q is None else _rotate(q, table, positions, layout)
+    k_rotated = _rotate(k, table, positions, layout)
+    planes = encode_fields(codec_of("append_gqa", encoding), (k_rotated, v), (k_scale, v_scale))
     dims = (k.shape[2], v.shape[2])
     write_planes(pool, planes, rows, layout_of(encoding, (k.shape[1], v.shape[1]), dims, tokens_per_page))
-    return turned[0], turned[1] if keep_k else k.new_empty((0, *k.shape[1:]))
+    return q_rotated, k_rotated if keep_k else nothing.clone()
+
+
+def _rotate(x: torch.Tensor, table: torch.Tensor | None, positions: torch.Tensor | None, layout: str) -> torch.Tensor:
+    """``x`` with positions encoded; a copy without a table, since results of an op are never its arguments."""
+    if table is None or positions is None:
+        return x.clone()
+    return rope(x, table, positions, layout=layout)

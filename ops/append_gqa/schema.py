@@ -4,24 +4,24 @@ from typing import Any
 
 import torch
 
-from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind
+from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, wrong
 from kvc.ops.codecs import codec_of
 from kvc.ops.paging import check_encoded_pool
 from kvc.ops.rope.schema import check_rotation
 from kvc.ops.values import check_range, check_write_rows
 
 DEFINITION = (
-    "append_gqa(Tensor(a!) pool, Tensor q, Tensor k, Tensor v, Tensor? table, Tensor positions, Tensor rows, "
+    "append_gqa(Tensor(a!) pool, Tensor? q, Tensor k, Tensor v, Tensor? table, Tensor? positions, Tensor rows, "
     "Tensor? k_scale, Tensor? v_scale, *, str encoding, int tokens_per_page, str layout, bool keep_k) "
     "-> (Tensor, Tensor)"
 )
 OPERANDS = (
     Operand("pool", "P page_bytes", BYTES),
-    Operand("q", "T H D", ACTIVATIONS),
+    Operand("q", "T H D", ACTIVATIONS, optional=True),
     Operand("k", "T Hk D", ACTIVATIONS),
     Operand("v", "T Hk V", ACTIVATIONS),
     Operand("table", "M R", FLOAT32, optional=True),
-    Operand("positions", "T", INT32),
+    Operand("positions", "T", INT32, optional=True),
     Operand("rows", "T", INT32),
     Operand("k_scale", "2", FLOAT32, optional=True),
     Operand("v_scale", "2", FLOAT32, optional=True),
@@ -31,6 +31,8 @@ OPERANDS = (
 def check(*tensors: Any, encoding: str, tokens_per_page: int, layout: str, keep_k: bool) -> dict[str, Any]:
     """Check shapes, dtypes, encoding and layout; return the sizes."""
     sizes = bind("append_gqa", OPERANDS, tensors)
+    if (tensors[4] is None) != (tensors[5] is None):
+        raise wrong("append_gqa", "positions", "go with table: give both or neither")
     codec = codec_of("append_gqa", encoding)
     codec.check_scale("append_gqa", "k_scale", tensors[7])
     codec.check_scale("append_gqa", "v_scale", tensors[8])
@@ -49,7 +51,8 @@ def check_values(*tensors: Any, tokens_per_page: int, **_: Any) -> None:
 
 
 def fake(
-    pool: torch.Tensor, q: torch.Tensor, k: torch.Tensor, *rest: Any, keep_k: bool, **_: Any
+    pool: torch.Tensor, q: torch.Tensor | None, k: torch.Tensor, *rest: Any, keep_k: bool, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Empty results."""
-    return q.new_empty(q.shape), k.new_empty((k.shape[0] if keep_k else 0, *k.shape[1:]))
+    nothing = (0, *k.shape[1:])
+    return k.new_empty(nothing) if q is None else q.new_empty(q.shape), k.new_empty(k.shape if keep_k else nothing)

@@ -32,10 +32,8 @@ class Codec:
     def check_scale(self, op: str, argument: str, scale: Scale) -> None:
         """Raise KVC551 where a scale operand is missing or has no meaning."""
         if (scale is None) != (self.factor is None):
-            problem = "is missing" if scale is None else "must be None"
-            raise wrong(
-                op, argument, f"{problem}: {self.name} {'needs a' if self.factor else 'takes no'} scale operand"
-            )
+            problem = "is missing: {} needs a scale" if scale is None else "is given: {} takes no scale"
+            raise wrong(op, argument, problem.format(self.name))
 
 
 CODECS: dict[str, Codec] = {

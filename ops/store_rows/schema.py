@@ -18,8 +18,10 @@ def check(pool: torch.Tensor, planes: Sequence[torch.Tensor], rows: torch.Tensor
     names = [f"planes[{i}]" for i in range(len(planes))]
     operands = [Operand(name, f"T heads{i} row_bytes{i}", BYTES) for i, name in enumerate(names)]
     bind("store_rows", (POOL, *operands, ROWS), (pool, *planes, rows))
-    if not planes or tokens_per_page < 1:
-        raise wrong("store_rows", "planes" if not planes else "tokens_per_page", "is empty or not positive")
+    if not planes:
+        raise wrong("store_rows", "planes", "is empty")
+    if tokens_per_page < 1:
+        raise wrong("store_rows", "tokens_per_page", f"is {tokens_per_page}, expected 1 or more")
     shapes = tuple((plane.shape[1], plane.shape[2]) for plane in planes)
     if known(*(size for shape in shapes for size in shape)):
         check_pool("store_rows", pool, raw_layout(shapes, tokens_per_page))

@@ -1,0 +1,51 @@
+"""kvc::append_gqa equals rope, quantize and store_rows, byte for byte."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kvc.encodings import ENCODINGS
+from kvc.ops import OPS
+from kvc.ops.example_inputs import SHAPES, Shape
+
+ops = torch.ops.kvc
+
+
+@pytest.mark.parametrize("with_rope", [True, False])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_equals_the_ops_it_fuses(shape, encoding, with_rope):
+    args, kwargs = OPS["append_gqa"].example(replace(SHAPES[shape], encoding=encoding))
+    pool, q, k, v, table, positions, rows, k_scale, v_scale = args
+    table = table if with_rope else None
+    expected = pool.clone()
+    turned = [ops.rope.default(x, table, positions, layout=kwargs["layout"]) if with_rope else x for x in (q, k)]
+    quantize = OPS[f"quantize_{encoding}"].overload
+    planes = [quantize(turned[1], k_scale), quantize(v, v_scale)]
+    ops.store_rows.default(expected, planes, rows, tokens_per_page=kwargs["tokens_per_page"])
+    found = ops.append_gqa.default(pool, q, k, v, table, *args[5:], **kwargs)
+    assert torch.equal(pool, expected)
+    assert torch.equal(found[0], turned[0]) and torch.equal(found[1], turned[1])
+    assert found[0].data_ptr() != q.data_ptr() and found[1].data_ptr() != k.data_ptr()
+
+
+def test_k_is_returned_only_where_asked_for():
+    args, kwargs = OPS["append_gqa"].example(Shape())
+    other, _ = OPS["append_gqa"].example(Shape())
+    _, k = ops.append_gqa.default(*args, **kwargs)
+    q, empty = ops.append_gqa.default(*other, **{**kwargs, "keep_k": False})
+    assert k.shape == (6, 2, 32) and empty.shape == (0, 2, 32) and q.shape == (6, 4, 32)
+    assert torch.equal(args[0], other[0])
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_bytes_do_not_depend_on_the_chunking(encoding):
+    shape = Shape(committed=(0,), own=(50,), encoding=encoding)
+    args, kwargs = OPS["append_gqa"].example(shape)
+    chunked = args[0].clone()
+    ops.append_gqa.default(*args, **kwargs)
+    for start, end in ((0, 1), (1, 17), (17, 50)):
+        parts = [tensor[start:end] if i in (1, 2, 3, 5, 6) else tensor for i, tensor in enumerate(args)]
+        ops.append_gqa.default(chunked, *parts[1:], **kwargs)
+    assert torch.equal(args[0], chunked)

@@ -1,0 +1,141 @@
+"""Codecs: vectors of an independent implementation, every code, and the rounding rules."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from op_oracles import naive_e4m3
+
+from kvc.diagnostics import KvcError
+from kvc.encodings import ENCODINGS
+from kvc.ops import OPS
+from kvc.ops.codecs import CODECS, codec_of, encode_fields, scale_operand
+
+VECTORS = json.loads((Path(__file__).parents[1] / "data/codec_vectors.json").read_text())
+ops = torch.ops.kvc
+floats = st.lists(st.floats(width=32), min_size=1, max_size=64)
+scales = st.floats(min_value=2.0**-20, max_value=2.0**20, width=32)
+
+
+def read(rows, dtype):
+    return torch.stack([torch.frombuffer(bytearray.fromhex(row), dtype=dtype) for row in rows])
+
+
+@pytest.mark.parametrize(
+    "vector", VECTORS["fp8"], ids=lambda v: f"{'f32' if 'x_f32' in v else 'bf16'}-{v['inv_scale']}"
+)
+def test_fp8_vectors(vector):
+    x = read(vector["x_f32"], torch.float32) if "x_f32" in vector else read(vector["x_bf16"], torch.bfloat16)
+    scale = torch.tensor([math.nan, float.fromhex(vector["inv_scale"])])
+    assert torch.equal(ops.quantize_fp8.default(x, scale), read(vector["codes"], torch.uint8))
+
+
+def test_every_e4m3_code_decodes_to_its_definition_and_encodes_back():
+    codes = torch.arange(256, dtype=torch.uint8)
+    scale = scale_operand("fp8", 1.0)
+    values = ops.dequantize_fp8.default(codes, scale, dtype=torch.float32)
+    expected = torch.tensor([naive_e4m3(code) for code in range(256)])
+    assert torch.equal(values.view(torch.int32)[~expected.isnan()], expected.view(torch.int32)[~expected.isnan()])
+    assert torch.equal(values.isnan(), expected.isnan())
+    assert torch.equal(values.nan_to_num(1.0), codes.view(torch.float8_e4m3fn).float().nan_to_num(1.0))
+    again = ops.quantize_fp8.default(values, scale)
+    assert torch.equal(again[~values.isnan()], codes[~values.isnan()])
+    assert ((again[values.isnan()] & 0x7F) == 0x7F).all()
+
+
+@given(floats, scales)
+@settings(deadline=None, max_examples=60)
+def test_fp8_code_is_the_nearest(values, scale):
+    """Against a search over all codes in fp64: nearest to the clamped fp32 product, ties to the even code."""
+    operand = scale_operand("fp8", scale)
+    codes = ops.quantize_fp8.default(torch.tensor(values), operand)
+    finite = [naive_e4m3(code) for code in range(0x7F)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = np.array(values, np.float32) * operand[1].numpy()
+    for product, code in zip(products, codes.tolist(), strict=True):
+        if math.isnan(product):
+            assert code & 0x7F == 0x7F
+            continue
+        size = min(abs(float(product)), 448.0)
+        nearest = min(range(0x7F), key=lambda c: (abs(finite[c] - size), c & 1))
+        assert code == nearest | (0x80 if math.copysign(1, product) < 0 else 0)
+
+
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=64), scales, st.sampled_from([torch.float32, torch.bfloat16]))
+@settings(deadline=None, max_examples=60)
+def test_fp8_value_is_one_rounded_product(codes, scale, dtype):
+    operand = scale_operand("fp8", scale)
+    plane = torch.tensor(codes, dtype=torch.uint8)
+    values = ops.dequantize_fp8.default(plane, operand, dtype=dtype)
+    expected = (plane.view(torch.float8_e4m3fn).float() * operand[0]).to(dtype)
+    assert torch.equal(values.nan_to_num(7.0), expected.nan_to_num(7.0)) and torch.equal(
+        values.isnan(), expected.isnan()
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", CODECS)
+def test_non_contiguous_and_empty_inputs(name, dtype):
+    scale = scale_operand(name, 0.3) if CODECS[name].factor else None
+    wide = torch.randn(6, 4, 32, generator=torch.Generator().manual_seed(0)).to(dtype)
+    quantize, dequantize = OPS[f"quantize_{name}"].overload, OPS[f"dequantize_{name}"].overload
+    for x in (wide.transpose(0, 1), wide[1::2, ::3], wide[..., ::2], wide[..., 1:17], wide[:0]):
+        plane = quantize(x, scale)
+        assert torch.equal(plane, quantize(x.clone(memory_format=torch.contiguous_format), scale))
+        shifted = torch.empty(plane.numel() + 1, dtype=torch.uint8)[1:].view(plane.shape).copy_(plane)  # odd address
+        strided = plane.repeat_interleave(2, -1)[..., ::2]
+        for same in (plane, shifted, strided, plane.transpose(0, 1).contiguous().transpose(0, 1)):
+            values = dequantize(same, scale, dtype=dtype)
+            assert torch.equal(values, dequantize(plane, scale, dtype=dtype)) and values.shape == x.shape
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_plain_codecs_keep_the_bits(name, dtype):
+    bits = torch.arange(0, 2**16, dtype=torch.int32).to(torch.uint16)
+    values = bits.view(torch.bfloat16).to(dtype)
+    plane = OPS[f"quantize_{name}"].overload(values, None)
+    assert torch.equal(plane, values.view(torch.uint8))
+    back = OPS[f"dequantize_{name}"].overload(plane, None, dtype=dtype)
+    assert torch.equal(back.view(torch.uint8)[..., :], values.view(torch.uint8)) or back.isnan().equal(values.isnan())
+    assert plane.data_ptr() != values.data_ptr() and back.data_ptr() != plane.data_ptr()
+
+
+def test_bf16_rounds_to_nearest_even():
+    x = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -1 - 2**-8], dtype=torch.float32)
+    expected = torch.tensor([1.0, 1 + 2**-6, 1 + 2**-7, -1.0], dtype=torch.bfloat16)
+    assert torch.equal(ops.quantize_bf16.default(x, None), expected.view(torch.uint8))
+
+
+def test_scale_operand_is_the_scale_and_its_fp32_reciprocal():
+    scale, factor = scale_operand("fp8", 0.1).numpy()
+    assert scale == np.float32(0.1) and factor == np.float32(1) / np.float32(0.1)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan, 1e39, 1e-39, 2.0**128])
+def test_scale_that_cannot_be_used(value):
+    with pytest.raises(KvcError, match="KVC555"):
+        scale_operand("fp8", value)
+
+
+def test_scale_of_a_codec_without():
+    with pytest.raises(KvcError, match="codec bf16 takes no scale"):
+        scale_operand("bf16", 1.0)
+
+
+def test_the_table_follows_the_encodings():
+    for encoding in ENCODINGS.values():
+        codec = codec_of("test", encoding.name)
+        assert codec.parts == encoding.parts and (codec.factor is None) == (encoding.scale == "none")
+        scale = scale_operand(codec.name, 1.0) if codec.factor else None
+        planes = codec.encode(torch.zeros(2, 3, 32), scale)
+        assert [plane.shape for plane in planes] == [(2, 3, part.row_bytes(32)) for part in codec.parts]
+
+
+def test_fields_are_encoded_in_page_order():
+    k, v = torch.zeros(1, 1, 8), torch.ones(1, 2, 4)
+    assert [plane.shape for plane in encode_fields(CODECS["bf16"], (k, v), (None, None))] == [(1, 1, 16), (1, 2, 8)]
