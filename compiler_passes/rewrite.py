@@ -74,6 +74,8 @@ def describe(value: Any) -> str:
     if not isinstance(value, torch.fx.Node):
         return str(value).lower()
     call, _ = producer(value)
+    if call.op == "output":
+        return "the output"
     return qualified_name(call) if call.op == "placeholder" else op_name(call.target)
 
 

@@ -148,7 +148,9 @@ def _bad_value(error: ErrorDetails, root: Node) -> Diagnostic:
 
 
 def _other(error: ErrorDetails, root: Node) -> Diagnostic:
-    return _at(error, root, "KVC023", f"`{_name(root, error['loc'])}`: {error['msg']}", "")
+    return _at(
+        error, root, "KVC023", f"`{_name(root, error['loc'])}`: {error['msg']}", "`kvc schema` prints what is allowed"
+    )
 
 
 _OTHERS: dict[str, Callable[[ErrorDetails, Node], Diagnostic]] = {

@@ -1,6 +1,5 @@
 """From a file or a library name to a checked spec."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -14,14 +13,6 @@ from kvc.specs.nodes import document_path, place
 from kvc.specs.resolve import resolve
 from kvc.specs.resolved import ResolvedSpec
 from kvc.specs.yaml_reader import Document, parse_document, read_document
-
-
-@dataclass(frozen=True)
-class LoadedSpec:
-    """A valid spec with the document that it was read from."""
-
-    spec: Spec
-    document: Document
 
 
 def load_spec(path_or_library_name: str | Path) -> ResolvedSpec:
@@ -39,8 +30,7 @@ def load_spec_text(text: str, path: str = "<text>") -> ResolvedSpec:
 
 
 def _resolved(document: Document) -> ResolvedSpec:
-    loaded = validate(document)
-    return resolve(loaded.spec, document)
+    return resolve(validate(document), document)
 
 
 def _in_file_order(findings: list[Diagnostic]) -> list[Diagnostic]:
@@ -49,7 +39,7 @@ def _in_file_order(findings: list[Diagnostic]) -> list[Diagnostic]:
     return [findings[index] for index in order]
 
 
-def validate(document: Document) -> LoadedSpec:
+def validate(document: Document) -> Spec:
     """The spec of a document. Raises KvcError with the findings of the reader and the schema, or else of the checks."""
     findings = list(document.findings)
     try:
@@ -63,7 +53,7 @@ def validate(document: Document) -> LoadedSpec:
     findings += check(spec, document)
     if findings:
         raise KvcError(_in_file_order(findings))
-    return LoadedSpec(spec, document)
+    return spec
 
 
 def check(spec: Spec, document: Document) -> list[Diagnostic]:

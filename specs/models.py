@@ -7,7 +7,7 @@ the design fixes their form.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_serializer
 
 from kvc.capabilities import ARCHS, PAGE_SIZES, PASSES
 from kvc.encodings import ENCODINGS
@@ -232,6 +232,12 @@ class Override(Model):
     encoding: EncodingName | None = None
     scales: Scales | None = None
     retain: Retain | None = None
+
+    @model_serializer(mode="wrap")
+    def _keep_null(self, handler: Any) -> dict[str, Any]:
+        """`retain: null` takes the cache's away: unlike other defaults it must survive a dump without defaults."""
+        values: dict[str, Any] = handler(self)
+        return {**values, "retain": values.get("retain")} if "retain" in self.model_fields_set else values
 
 
 class Cache(Model):

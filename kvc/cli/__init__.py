@@ -6,6 +6,7 @@ Exit codes: 0 ok, 1 findings or a difference, 2 usage or internal error.
 
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -69,6 +70,9 @@ def _root(
 
 def main() -> None:
     """Run the command line and exit."""
+    for stream in (sys.stdout, sys.stderr):  # a file name may hold what the terminal cannot show
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app = typer.Typer(cls=LazyGroup, no_args_is_help=True, **_PLAIN)
     app.callback()(_root)
     typer.main.get_command(app)(prog_name="kvc", args=sys.argv[1:])

@@ -42,7 +42,7 @@ def _lines(path: str) -> tuple[str, ...]:
         if not Path(path).is_file():
             return ()
         with open(path, "rb") as stream:
-            return tuple(re.split("\r\n|\r|\n", stream.read(_MAX_READ).decode("utf-8-sig")))
+            return tuple(re.split("\r\n|[\r\n\x85\u2028\u2029]", stream.read(_MAX_READ).decode("utf-8-sig")))
     except (OSError, ValueError):
         return ()
 

@@ -113,6 +113,11 @@ def test_missing_binary_and_directory(tmp_path: Path, run_kvc: Run) -> None:
     assert out.isprintable() or all(line.isprintable() for line in out.splitlines())
 
 
+def test_names_that_are_no_text_are_shown_escaped(run_kvc: Run) -> None:
+    code, out, err = run_kvc("check", "b\udcff.yaml")
+    assert (code, err) == (1, "") and "b\\udcff.yaml:1:1: KVC001" in out
+
+
 class Terminal(StringIO):
     """Text output that says it is a terminal."""
 

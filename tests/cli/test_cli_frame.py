@@ -45,6 +45,11 @@ def test_start_up_and_help_import_neither_pydantic_nor_a_command() -> None:
     assert not imported_by(["--help"]) & {"torch", "pydantic", "yaml"}
 
 
+def test_plain_parts_of_specs_and_plan_import_no_pydantic() -> None:
+    modules = "kvc, kvc.specs, kvc.specs.resolved, kvc.specs.sizes, kvc.plan.types, kvc.capabilities"
+    assert python(f"import sys, {modules}; print('pydantic' in sys.modules)") == "False\n"
+
+
 def test_module_run_prints_the_version() -> None:
     done = subprocess.run([sys.executable, "-m", "kvc", "--version"], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout[:4], done.stderr) == (0, "kvc ", "")

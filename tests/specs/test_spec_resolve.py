@@ -4,7 +4,8 @@ import pytest
 from spec_texts import VALID, broken
 
 from kvc.encodings import Field
-from kvc.specs import load_spec_text
+from kvc.specs import library_specs, load_spec, load_spec_text
+from kvc.specs.models import Spec
 from kvc.specs.resolved import LayerRun, Memory, ResolvedSpec, Rope, ScaleSource
 
 _LAYERS = VALID[VALID.index("    - kind") : VALID.index("cache")]
@@ -98,6 +99,21 @@ def test_memory_is_in_bytes() -> None:
 def test_default_buckets_reach_the_batch_size(most: int, buckets: tuple[int, ...]) -> None:
     text = VALID.replace("  buckets: [1, 2, 4]\n", "").replace("max_sequences: 4", f"max_sequences: {most}")
     assert load_spec_text(text).target.buckets == buckets
+
+
+@pytest.mark.parametrize("name", library_specs())
+def test_values_validate_to_the_same_spec(name: str) -> None:
+    spec = load_spec(name)
+    again = Spec.model_validate(spec.values)
+    assert again.model_dump(mode="json", exclude_defaults=True) == spec.values
+
+
+def test_null_in_an_override_is_kept() -> None:
+    override = '  overrides: [{layers: "0", encoding: bf16, retain: null}, {layers: "1", encoding: bf16}]\ntarget:'
+    assert resolve("target:", override).values["cache"]["overrides"] == [
+        {"layers": "0", "encoding": "bf16", "retain": None},
+        {"layers": "1", "encoding": "bf16"},
+    ]
 
 
 def test_the_digest_is_of_the_meaning() -> None:
