@@ -16,6 +16,7 @@ _PUBLIC = {
     "CacheManager": "kvc.runtime.cache_manager",
     "GraphRunner": "kvc.runtime.graph_runner",
     "Request": "kvc.runtime.batch",
+    "OutOfPages": "kvc.runtime.out_of_pages",
     "KvcError": "kvc.diagnostics",
 }
 __all__ = [*_PUBLIC, "__version__"]
