@@ -4,7 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-write_rows = torch.ops.kvc.write_rows.default
+from kvc.ops import OPS
+
+write_rows = OPS["write_rows"].overload
 
 
 @given(st.data())
