@@ -29,7 +29,7 @@ def verify(program: Program, stage: Stage, *, after: str, before: Program | None
         found += (
             Diagnostic(code, f"after {after}, {where}: {problem}")
             for code, rule in PROGRAM_RULES
-            for where, problem in rule(program)
+            for where, problem in rule(program, before)
         )
     if found:
         raise KvcError(found)

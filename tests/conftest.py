@@ -4,6 +4,9 @@ import os
 
 import pytest
 
+# The graphs of tests are tiny: threads cost more than they save, and several test processes share the machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--accept-graphs", action="store_true", help="rewrite the golden graphs in tests/graphs/golden")
