@@ -119,7 +119,7 @@ def _generate(runner: Any, tokenizer: Any, ids: Sequence[int], steps: int) -> _G
     """Greedy decoding, each piece of text printed as soon as it is whole."""
     from kvc.integrations.transformers.parity import kvc_continuation
 
-    made, printed = _Generated(), 0
+    made, text, printed = _Generated(), "", 0
     started = time.perf_counter()
     for choice in kvc_continuation(runner, ids, steps, sequence="run"):
         if not made.tokens:
@@ -132,7 +132,7 @@ def _generate(runner: Any, tokenizer: Any, ids: Sequence[int], steps: int) -> _G
             print(text[printed:], end="", flush=True)
             printed = len(text)
     made.decode = time.perf_counter() - started - made.prefill
-    print()
+    print(text[printed:])
     return made
 
 

@@ -63,4 +63,5 @@ def kvc_attention(
     for name, what in _UNSUPPORTED.items():
         if options.get(name) is not None:
             raise fail("KVC617", f"{what} are not supported ({name}={options[name]!r})", help="detach the model")
-    return owner.attend(int(module.layer_idx), query, key, value), None
+    layer: Any = module.layer_idx
+    return owner.attend(layer, query, key, value), None

@@ -13,6 +13,7 @@ from transformers import DynamicCache
 
 from kvc import compat
 from kvc.integrations.transformers.runner import Runner, prefill
+from kvc.runtime.out_of_pages import SequenceId
 
 Progress = Callable[[int], None]  # told how many tokens more are done
 
@@ -78,7 +79,7 @@ def kvc_continuations(
     size = runner.kvc_cache.limits.max_sequences
     for start in range(0, len(prompts), size):
         group = {f"parity-{index}": index for index in range(start, min(start + size, len(prompts)))}
-        logits = {}
+        logits: dict[SequenceId, Tensor] = {}
         for name, index in group.items():
             runner.admit(name)
             logits[name] = prefill(runner, name, prompts[index], runner.max_tokens)
