@@ -1,6 +1,5 @@
 """Makes the tensors that a program names as constants, and checks that they are the ones it was compiled for."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch
 from kvc.diagnostics import fail
 from kvc.graphs.program import Constant
 from kvc.ops.codecs import scale_operand
-from kvc.ops.rope_table import rope_table
+from kvc.ops.rope_table import rope_table, table_digest
 from kvc.specs.resolved import Rope
 
 
@@ -26,7 +25,7 @@ def _rope_table(name: str, params: Mapping[str, Any]) -> torch.Tensor:
     fields = params["rope"]
     rope = Rope(**{**fields, "params": tuple(sorted(dict(fields["params"]).items()))})
     table = rope_table(rope, params["rows"])
-    digest = hashlib.sha256(table.numpy().tobytes()).hexdigest()
+    digest = table_digest(table)
     if digest != params["sha256"]:
         message = f"{name}: this machine computes another rope table ({digest[:12]}) than the artifact's"
         raise fail("KVC509", message, help="compile the spec again on this machine")
