@@ -4,12 +4,14 @@ Run it with ``python examples/engine.py``. The model is random, so the text mean
 """
 
 import tempfile
+from collections.abc import Callable
 
 import torch
 
 import kvc
 
-CHUNK = 16
+CHUNK = 16  # prompt tokens of a sequence in one step
+Texts = dict[str, list[int]]  # name -> tokens
 
 
 class ToyModel:
@@ -21,7 +23,7 @@ class ToyModel:
         self.dim, self.embedding = dim, torch.randn(vocabulary, width, generator=generator)
         self.layers = [[torch.randn(s, generator=generator) / width**0.5 for s in sizes] for _ in range(layers)]
 
-    def __call__(self, tokens: torch.Tensor, attend) -> torch.Tensor:
+    def __call__(self, tokens: torch.Tensor, attend: Callable[..., torch.Tensor]) -> torch.Tensor:
         """Logits ``[T, vocabulary]`` of tokens ``[T]``."""
         x = self.embedding[tokens]
         for i, (*qkv, out) in enumerate(self.layers):
@@ -29,7 +31,7 @@ class ToyModel:
         return x @ self.embedding.T
 
 
-def generate(cache, model, prompts: dict[str, list[int]], new_tokens: int) -> dict[str, list[int]]:
+def generate(cache: kvc.Cache, model: ToyModel, prompts: Texts, new_tokens: int) -> Texts:
     """Continue every prompt by ``new_tokens`` tokens, greedily, as many at a time as the cache holds."""
     text, waiting, running = {name: list(tokens) for name, tokens in prompts.items()}, list(prompts), []
     while waiting or running:
@@ -45,7 +47,7 @@ def generate(cache, model, prompts: dict[str, list[int]], new_tokens: int) -> di
     return text
 
 
-def run_step(cache, model, text: dict[str, list[int]], running: list[str]) -> bool:
+def run_step(cache: kvc.Cache, model: ToyModel, text: Texts, running: list[str]) -> bool:
     """One forward: a chunk of every text that is not stored yet, one token of the others; False if out of pages."""
     stored = {name: cache.manager.committed(name) for name in running}
     missing = {name: len(text[name]) - stored[name] for name in running}

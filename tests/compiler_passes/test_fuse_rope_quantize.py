@@ -69,4 +69,7 @@ def test_nearest_place_without_a_rotation() -> None:
         return plane=%11
     """)
     (miss,) = FuseRopeQuantize().nearest(program_of(text))
-    assert (miss.reason, miss.at) == ("input.k is not kvc.rope", "%11: u8[T, 2, 8] = kvc.quantize_fp8(%1, %4)")
+    assert (miss.reason, miss.at) == (
+        "argument x is input.k, not kvc.rope",
+        "%11: u8[T, 2, 8] = kvc.quantize_fp8(%1, %4)",
+    )

@@ -58,9 +58,7 @@ def test_memory_is_filled_and_not_exceeded(folder):
 
 def test_the_plan_gives_the_size_if_memory_is_known():
     compiled = kvc.compile_spec("tiny-bf16", device_bytes=2 << 30)
-    from kvc.runtime.loader import LoadedArtifact
-
-    slots = LoadedArtifact(compiled.artifact)._slots({})
+    slots = kvc.LoadedArtifact(compiled.artifact)._slots({})
     assert slots == [group.num_slots for group in compiled.artifact.plan.pool_groups]
 
 
