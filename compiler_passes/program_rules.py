@@ -1,11 +1,13 @@
 """What must hold between graphs, bindings and capture plan of a program. A rule yields (graph, what is wrong)."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch.fx
+
 from kvc.compiler_passes.stages import CONSTANT_KINDS, REFRESH_RULES
-from kvc.graphs.graph import Graph, qualified_name
+from kvc.graphs.graph import Graph, is_op, qualified_name
 from kvc.graphs.program import PHASES, CaptureRegion, Program
 
 Found = Iterator[tuple[str, str]]
@@ -38,6 +40,31 @@ def sections_exist(program: Program, before: Program | None) -> Found:
             dims = tuple(graph.symbols.size_text(size) for size in node.meta["val"].shape)
             if node.meta["role"] == "step" and sections.get(str(node.target)) != dims:
                 yield name, f"step.{node.target} [{', '.join(dims)}] is no section of the step buffer"
+
+
+def tables_are_of_the_pool(program: Program, before: Program | None) -> Found:
+    """What a layer takes from the page tables is of the pool that its signature is bound to."""
+    pools = {binding.signature: binding.pool for binding in program.bindings}
+    for (signature, phase), graph in program.graphs.items():
+        prologue = program.prologues.get(phase)
+        made = prologue.outputs if prologue else {}
+        taken = [made[str(p.target)] for p in graph.placeholders if p.meta["role"] == "prologue" and p.target in made]
+        for pool in sorted(_pools_of([*taken, *graph.calls]) - {pools.get(signature)}):
+            yield f"{signature}.{phase}", f"uses the page table of pool {pool}; it is bound to {pools.get(signature)}"
+
+
+def _pools_of(nodes: Iterable[torch.fx.Node]) -> set[Any]:
+    """The pools whose page tables values are made of."""
+    open_nodes, seen, pools = list(nodes), set[torch.fx.Node](), set()
+    while open_nodes:
+        node = open_nodes.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        open_nodes += node.all_input_nodes
+        if is_op(node, "aten.select.int") and is_op(node.args[0], "kvc.copy_page_tables"):
+            pools.add(node.kwargs["index"])
+    return pools
 
 
 def graphs_are_complete(program: Program, before: Program | None) -> Found:
@@ -126,4 +153,5 @@ PROGRAM_RULES: tuple[tuple[str, Callable[[Program, Program | None], Found]], ...
     ("KVC330", graphs_are_complete),
     ("KVC330", bindings_are_complete),
     ("KVC332", capture_covers_inputs),
+    ("KVC333", tables_are_of_the_pool),
 )

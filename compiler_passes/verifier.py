@@ -16,7 +16,7 @@ from kvc.graphs.program import Program
 
 
 def verify(program: Program, stage: Stage, *, after: str, before: Program | None = None) -> None:
-    """Raise KvcError with every violation (KVC320 to KVC332).
+    """Raise KvcError with every violation (KVC320 to KVC333).
 
     ``after`` names the pass in messages; ``before`` is the program that it was given: accesses of pools must keep their
     order, and graphs that are still the same objects at the same stage need no second look.

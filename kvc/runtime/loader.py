@@ -68,6 +68,8 @@ class LoadedArtifact:
         sizes = {"num_slots": num_slots, "tokens": tokens, "memory": memory}
         given = {name: value for name, value in sizes.items() if value is not None}
         _check_numbers(given)
+        if fill not in range(256):
+            raise fail("KVC508", f"fill={fill!r} is not a byte")
         slots = self._slots(given)
         if len(slots) != len(self.plan.pool_groups) or not all(slots):
             message = f"{given or 'the plan'} gives {slots} slots in {len(self.plan.pool_groups)} pool groups"

@@ -187,3 +187,16 @@ def test_two_queries_attend() -> None:
         return out=%15, other=%17
     """)
     check_miss(FuseAppend(), text, "2 queries attend to the pool, not one", "kvc.store_rows")
+
+
+def test_q_made_after_the_store() -> None:
+    text = graph_text(f"""
+        %11: bf16[T, 2, 8], %12: u8[T, 2, 8] = kvc.rope_quantize(%1, %6, %7, %4) {{encoding=fp8, layout=half}}
+        %13: u8[T, 2, 8] = kvc.quantize_fp8(%2, %5)
+        kvc.store_rows(%3, [%12, %13], %10) {{tokens_per_page=4}}
+        %14: bf16[T, 4, 8] = aten.neg(%0)
+        %15: bf16[T, 4, 8] = kvc.rope(%14, %6, %7) {{layout=half}}
+        %16: bf16[T, 4, 8], %17: f32[T, 4] = kvc.gqa_decode(%15, %3, %9, %8, %4, %5) {DECODE}
+        return out=%16
+    """)
+    check_miss(FuseAppend(), text, "q is made after the store", "kvc.rope(%14")

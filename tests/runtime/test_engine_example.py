@@ -25,8 +25,9 @@ def engine():
 
 @pytest.fixture(scope="module")
 def model(engine):
-    shape = new_cache("tiny-fp32").program.signatures["gqa0"]["shape"]
-    return engine.ToyModel(2, shape["heads"], shape["kv_heads"], shape["head_dim"])
+    program = new_cache("tiny-fp32").program
+    shape = program.signatures["gqa0"]["shape"]
+    return engine.ToyModel(len(program.bindings), shape["heads"], shape["kv_heads"], shape["head_dim"])
 
 
 def preemptions(cache):

@@ -78,6 +78,7 @@ def test_the_plan_gives_the_size_if_memory_is_known():
         {"memory": "64MiB"},
         {"tokens": 10, "num_slots": 4},
         {"num_slots": 1 << 45},
+        {"num_slots": 4, "fill": 256},
     ],
 )
 def test_sizes_that_are_refused(size, folder):
