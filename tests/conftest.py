@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +41,9 @@ def run_kvc(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         return int(stopped.value.code or 0), output.out, output.err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def checkout_path() -> str:
+    """PYTHONPATH for a subprocess that runs elsewhere: this checkout first."""
+    return os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
