@@ -89,6 +89,22 @@ def test_a_dimension_is_never_specialised():
         b.call("aten.add.Tensor", x, y)
 
 
+@pytest.mark.parametrize("page_bytes", [500_000, 524_288, 2**20, 2**26])
+def test_pages_of_any_size_are_printed_as_numbers(page_bytes):
+    """A page of 1,024 tokens has more bytes than the numbers that stand for dimensions."""
+    b = GraphBuilder("g")
+    pool = b.placeholder("pool", "history", torch.uint8, ("P", page_bytes))
+    text = print_graph(b.finish({"out": b.call("aten.clone", pool)}))
+    assert f"%1: u8[P, {page_bytes}] = aten.clone(%0)" in text
+    assert print_graph(parse_graph(text)) == text
+
+
+def test_more_dimensions_than_can_be_told_apart_are_refused():
+    b = GraphBuilder("g")
+    with pytest.raises(ValueError, match="D12 is one dimension too many"):
+        b.placeholder("input", "x", torch.float32, tuple(f"D{i}" for i in range(13)))
+
+
 def test_attributes_without_a_text_form_are_refused():
     b = GraphBuilder("g")
     x = b.placeholder("input", "x", torch.float32, ("T", 4))
