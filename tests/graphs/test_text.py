@@ -70,6 +70,13 @@ def test_copy_is_independent():
         (lambda t: t.replace("[%0, %2]) {dim=1}", "[%0, %1]) {dim=1}"), 6, "KVC301", "refuses"),
         (lambda t: t.replace("index=0}", "index=}"), 7, "KVC302", "not attributes"),
         (lambda t: t.replace("first=%6", "first=%66"), 9, "KVC302", "%66"),
+        (lambda t: t.replace("first=%6", "%6"), 9, "KVC302", "not an output"),
+        (lambda t: t.replace("first=%6", "out=%6"), 9, "KVC302", "not an output"),
+        (lambda t: t + "\n  %8: i32[B + 1] = step.query_starts\n", 11, "KVC302", "follow the return line"),
+        (lambda t: t.replace("%7: bf16", "%2: bf16"), 8, "KVC302", "%2 is defined twice"),
+        (lambda t: t.replace("%1: i32[B + 1]", "%0: i32[B + 1]"), 3, "KVC302", "%0 is defined twice"),
+        (lambda t: t.replace("(%0, %0)", "(%0, %0], %1)"), 4, "KVC302", "not arguments"),
+        (lambda t: t.replace("{dim=1}", "{dim=1, dim=0}"), 6, "KVC302", "given twice"),
     ],
 )
 def test_broken_text_is_named_by_line(change, line, code, message):
