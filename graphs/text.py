@@ -143,8 +143,14 @@ class _Parser:
             statement, _, source = row.strip().partition("  # ")
             finished = self.statement(statement, source) if statement else None
             if finished:
+                self.end(rows)
                 return finished
         raise self.error("the graph has no return line: the text is cut off")
+
+    def end(self, rows: Iterator[tuple[int, str]]) -> None:
+        for self.line, row in rows:
+            if row.strip():
+                raise self.error(f"nothing may follow the return line: {row.strip()[:80]}")
 
     def error(self, message: str, code: str = "KVC302") -> KvcError:
         return fail(code, message, source=Source(self.path, max(self.line, 1)))
@@ -152,8 +158,7 @@ class _Parser:
     def statement(self, statement: str, source: str) -> Graph | None:
         returned = _RETURN.fullmatch(statement)
         if returned:
-            pairs = (pair.split("=") for pair in returned[1].split(", ") if pair.count("=") == 1)
-            return self.builder.finish({name: self.defined(reference) for name, reference in pairs})
+            return self.builder.finish(self.outputs(returned[1]))
         match = _LINE.fullmatch(statement)
         if not match:
             raise self.error(f"not a statement: {statement[:80]}")
@@ -164,6 +169,15 @@ class _Parser:
             self.call(match, results, source)
         return None
 
+    def outputs(self, text: str) -> dict[str, torch.fx.Node]:
+        found: dict[str, torch.fx.Node] = {}
+        for pair in text.split(", "):
+            name, equals, reference = pair.partition("=")
+            if not (equals and name.isidentifier()) or name in found:
+                raise self.error(f"not an output of its own: {pair[:80]}")
+            found[name] = self.defined(reference)
+        return found
+
     def placeholder(self, qualified: str, results: list[tuple[str, str, str]]) -> None:
         role, _, name = qualified.partition(".")
         if len(results) != 1 or results[0][1] not in DTYPES:
@@ -171,13 +185,17 @@ class _Parser:
         number, dtype, shape = results[0]
         sizes = tuple(part.strip() for part in shape.split(",")) if shape else ()
         try:
-            self.values[int(number)] = self.builder.placeholder(role, name, DTYPES[dtype], sizes)
+            made = self.builder.placeholder(role, name, DTYPES[dtype], sizes)
         except (ValueError, SyntaxError) as error:
             raise self.error(str(error)) from error
+        self.number(int(number), made)
 
     def call(self, match: re.Match[str], results: list[tuple[str, str, str]], source: str) -> None:
         attributes = dict(self.attributes(match["attributes"] or ""))
-        arguments = self.items(iter(_TOKEN.findall(match["args"])), self.value)
+        tokens = iter(_TOKEN.findall(match["args"]))
+        arguments = self.items(tokens, self.value)
+        if next(tokens, None) is not None:
+            raise self.error(f"not arguments: ({match['args'][:80]})")
         try:
             made = self.builder.call(match["op"], *arguments, source=source, **attributes)
         except KeyError as error:
@@ -199,6 +217,11 @@ class _Parser:
         inferred = self.builder.graph.symbols.type_text(node.meta["val"])
         if inferred != printed:
             raise self.error(f"%{number} is printed as {printed} but is {inferred}", "KVC303")
+        self.number(number, node)
+
+    def number(self, number: int, node: torch.fx.Node) -> None:
+        if number in self.values:
+            raise self.error(f"%{number} is defined twice")
         self.values[number] = node
 
     def value(self, token: str) -> torch.fx.Node | None:
@@ -221,6 +244,9 @@ class _Parser:
     def attributes(self, text: str) -> Iterator[tuple[str, Any]]:
         if not _ATTRIBUTES.fullmatch(text):
             raise self.error(f"not attributes: {{{text[:80]}}}")
+        names = [name for name, _ in _ATTRIBUTE.findall(text)]
+        if len(set(names)) < len(names):
+            raise self.error(f"an attribute is given twice: {{{text[:80]}}}")
         for key, value in _ATTRIBUTE.findall(text):
             yield key, self.items(iter(_TOKEN.findall(value)), _literal)[0]
 

@@ -7,6 +7,7 @@ graph from its text.
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -133,23 +134,32 @@ def _replace(target: Path, whole: Path) -> None:
     old = _aside(target, "replaced")
     if target.exists():
         target.rename(old)
-    whole.rename(target)
+    try:
+        whole.rename(target)
+    except OSError:
+        with suppress(OSError):
+            old.rename(target)
+        raise
     shutil.rmtree(old, ignore_errors=True)
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what writers of the same artifact left behind when they were killed."""
-    for path in target.parent.glob(f".{target.name}.*-*"):
-        pid = path.name.rpartition("-")[2]
-        if pid.isdigit() and not _alive(int(pid)):
+    """Remove what writers of the same artifact left behind when they were killed, and nothing else."""
+    left = re.compile(rf"\.{re.escape(target.name)}\.(partial|replaced)-([0-9]{{1,9}})")
+    for path in target.parent.iterdir():
+        found = left.fullmatch(path.name)
+        if found and not _alive(int(found[2])):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _alive(pid: int) -> bool:
-    with suppress(ProcessLookupError, PermissionError):
+    try:
         os.kill(pid, 0)
-        return True
-    return False
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # another user's
+    return True
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------

@@ -120,6 +120,43 @@ def test_a_kill_leaves_nothing_under_the_final_name(
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "leftovers of the killed writer are removed"
 
 
+OTHERS = [".out.backup-999999999", ".out.partial-99999999999999999999", ".out.partial-x", ".xout.partial-999999999"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_folders_beside_it_are_left_alone(compiled: Compiled, tmp_path: Path, name: str):
+    (tmp_path / name).mkdir()
+    for target in ("out", "*out"):
+        compiled.write(tmp_path / target)
+    assert (tmp_path / name).is_dir()
+
+
+def test_a_writer_of_another_user_is_left_alone(compiled: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(pid: int, signal: int) -> None:
+        raise PermissionError
+
+    (tmp_path / ".out.partial-1").mkdir()
+    monkeypatch.setattr("os.kill", refuse)
+    compiled.write(tmp_path / "out")
+    assert (tmp_path / ".out.partial-1").is_dir()
+
+
+def test_a_replacement_that_fails_leaves_the_old_artifact(
+    compiled: Compiled, written: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before, rename = files(written), Path.rename
+
+    def fail_partial(path: Path, target: Path) -> Path:
+        if "partial" in path.name:
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail_partial)
+    assert code_of(write_artifact, compiled.artifact, written, force=True) == "KVC402"
+    assert files(written) == before
+    assert [path.name for path in written.parent.iterdir()] == ["out"]
+
+
 def edit_manifest(directory: Path, change) -> None:
     path = directory / "manifest.json"
     data = json.loads(path.read_text())
