@@ -6,6 +6,15 @@ Each function names what it touches and which versions were checked; `tests/test
 import inspect
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+# `DispatchMode` sees every op call below autograd, `leaves` opens any nesting of containers; torch names both in its
+# documentation of extensions but keeps them in private modules (2.11 to 2.13).
+DispatchMode = TorchDispatchMode
+leaves = tree_leaves
+
 CACHE_ARGUMENTS = ("cache", "past_key_values")  # transformers renamed `past_key_values` to `cache` in 5.x
 
 
@@ -26,3 +35,11 @@ def attention_implementation(model: Any) -> str:
     """Name of the attention function the model dispatches to: ``config._attn_implementation``, which has a public
     setter (``model.set_attn_implementation``) and no public getter (transformers 5.24)."""
     return str(model.config._attn_implementation)
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """What tensor and views share: the address of its storage object, unlike ``data_ptr`` unique for empty ones too.
+
+    ``UntypedStorage._cdata`` (torch 2.11 to 2.13); valid while the tensor or a view of it lives.
+    """
+    return int(tensor.untyped_storage()._cdata)
