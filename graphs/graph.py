@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from kvc.compat import overload_name
 from kvc.graphs.symbols import Symbols
 
 # What a placeholder stands for: `input` the caller's tensors, `step` a section of the packed step buffer, `prologue` an
@@ -60,7 +61,7 @@ def op_name(target: Any) -> str:
     """`kvc.rope`, `aten.select.int`: the text form of an op overload."""
     namespace, name = target.name().split("::") if "::" in target.name() else ("aten", target.name())
     base = name.split(".")[0]
-    overload = target._overloadname
+    overload = overload_name(target)
     return f"{namespace}.{base}" if overload == "default" else f"{namespace}.{base}.{overload}"
 
 

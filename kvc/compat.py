@@ -10,10 +10,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# `DispatchMode` sees every op call below autograd, `leaves` opens any nesting of containers; torch names both in its
-# documentation of extensions but keeps them in private modules (2.11 to 2.13).
-DispatchMode = TorchDispatchMode
-leaves = tree_leaves
+# Seeing every op call, and walking nested arguments: no public names (torch 2.11 to 2.13).
+__all__ = [
+    "TorchDispatchMode",
+    "attention_implementation",
+    "cache_argument",
+    "op_schema",
+    "overload_name",
+    "storage_id",
+    "tree_leaves",
+]
 
 CACHE_ARGUMENTS = ("cache", "past_key_values")  # transformers renamed `past_key_values` to `cache` in 5.x
 
@@ -37,9 +43,16 @@ def attention_implementation(model: Any) -> str:
     return str(model.config._attn_implementation)
 
 
-def storage_id(tensor: torch.Tensor) -> int:
-    """What tensor and views share: the address of its storage object, unlike ``data_ptr`` unique for empty ones too.
+def op_schema(op: Any) -> Any:
+    """The parsed definition of an op overload: ``_schema`` (torch 2.11 to 2.13)."""
+    return op._schema
 
-    ``UntypedStorage._cdata`` (torch 2.11 to 2.13); valid while the tensor or a view of it lives.
-    """
-    return int(tensor.untyped_storage()._cdata)
+
+def overload_name(op: Any) -> str:
+    """`int` of `aten.select.int`, `default` where there is no other: ``_overloadname`` (torch 2.11 to 2.13)."""
+    return str(op._overloadname)
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """Equal for tensors that share memory, for as long as one of them lives: the storage's ``_cdata``."""
+    return tensor.untyped_storage()._cdata

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kvc.compat import leaves
+from kvc.compat import tree_leaves
 from kvc.diagnostics import KvcError, fail
 from kvc.runtime.recorder import RecordedOp, Recorder
 
@@ -121,7 +121,7 @@ def _register(static: Tensors, copied: Tensors) -> dict[str, torch.Tensor]:
 
 
 def _check_output(output: Any, recorder: Recorder) -> None:
-    for leaf in leaves(output):
+    for leaf in tree_leaves(output):
         if isinstance(leaf, torch.Tensor) and not recorder.knows(leaf):
             raise fail("KVC520", "the callable returns a tensor that is neither registered nor derived in the graph")
         if leaf is not None and not isinstance(leaf, torch.Tensor):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kvc.compat import DispatchMode, leaves, storage_id
+from kvc.compat import TorchDispatchMode, op_schema, storage_id, tree_leaves
 from kvc.diagnostics import KvcError, fail
 
 # Tensor methods that read values on the host below the dispatcher, where the recorder would not see them.
@@ -106,12 +106,12 @@ class Recorder:
 
     def _check_reads(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for name, value in _named_arguments(op, args, kwargs):
-            for tensor in leaves(value):
+            for tensor in tree_leaves(value):
                 if isinstance(tensor, torch.Tensor) and not self.knows(tensor):
                     raise _no_rule(op, name, tensor)
 
     def _note(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: tuple[Any, ...]) -> None:
-        inputs = {storage_id(leaf) for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+        inputs = {storage_id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
         fresh = [
             (index, result)
             for index, result in enumerate(results)
@@ -120,11 +120,11 @@ class Recorder:
         self._known.update(storage_id(result) for _, result in fresh)
         self.buffers += [result for _, result in fresh]
         # A view keeps its address and an empty buffer is filled by later ops: neither needs to run again.
-        if op._schema.is_mutable or (fresh and op._schema.name not in _EMPTY):
+        if op_schema(op).is_mutable or (fresh and op_schema(op).name not in _EMPTY):
             self.ops.append(RecordedOp(op, args, kwargs, tuple(fresh)))
 
 
-class _Dispatch(DispatchMode):
+class _Dispatch(TorchDispatchMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
@@ -150,15 +150,15 @@ class _HostReads(TorchFunctionMode):
 
 def _results(value: Any) -> tuple[Any, ...]:
     """Results of an op as a flat tuple; lists of tensors are unfolded."""
-    return tuple(leaves(value))
+    return tuple(tree_leaves(value))
 
 
 def _name(op: Any) -> str:
-    return str(op._schema.name) if hasattr(op, "_schema") else str(op)
+    return str(op_schema(op).name)
 
 
 def _named_arguments(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for argument, value in zip(op._schema.arguments, args, strict=False):
+    for argument, value in zip(op_schema(op).arguments, args, strict=False):
         yield argument.name, value
     yield from kwargs.items()
 
@@ -189,7 +189,7 @@ def _check_op(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def _reads_host(op: Any, args: Any, kwargs: Any) -> bool:
     """Results that are no tensors (`.item()`, `torch.equal`) were read back."""
-    plain = [str(result.type) for result in op._schema.returns]
+    plain = [str(result.type) for result in op_schema(op).returns]
     return any("Tensor" not in kind for kind in plain)
 
 
@@ -197,7 +197,7 @@ def _is_random(op: Any, args: Any, kwargs: Any) -> bool:
     """Ops that draw from a generator; an attention or dropout whose probability is 0 draws nothing."""
     if torch.Tag.nondeterministic_seeded not in op.tags:
         return False
-    defaults = {argument.name: argument.default_value for argument in op._schema.arguments}
+    defaults = {argument.name: argument.default_value for argument in op_schema(op).arguments}
     return (defaults | dict(_named_arguments(op, args, kwargs))).get("dropout_p") != 0.0
 
 
