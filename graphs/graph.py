@@ -14,6 +14,9 @@ from kvc.graphs.symbols import Symbols
 # output of the phase's prologue, `pool` cache memory, `scale`/`table`/`weight` constants bound per layer.
 ROLES = ("input", "step", "prologue", "pool", "scale", "table", "weight")
 
+# Of the ops that a graph may call.
+NAMESPACES = ("kvc", "aten")
+
 
 @dataclass
 class Graph:
@@ -65,12 +68,25 @@ def op_name(target: Any) -> str:
 
 
 def find_op(name: str) -> Any:
-    """The op overload of a text form; raises KeyError for an op that does not exist."""
+    """The op overload of a text form; raises KeyError for one that does not exist or that no graph may hold.
+
+    Text may come from anywhere, so it reaches ops that compute from tensors and nothing else: `torch.ops` would load
+    libraries, and some ops open files.
+    """
     namespace, base, *overload = name.split(".")
+    if namespace not in NAMESPACES or len(overload) > 1:
+        raise KeyError(name)
     try:
-        return getattr(getattr(getattr(torch.ops, namespace), base), overload[0] if overload else "default")
+        found = getattr(getattr(getattr(torch.ops, namespace), base), overload[0] if overload else "default")
     except AttributeError as error:
         raise KeyError(name) from error
+    if not isinstance(found, torch._ops.OpOverload) or not any(map(_takes_tensors, found._schema.arguments)):
+        raise KeyError(name)
+    return found
+
+
+def _takes_tensors(argument: Any) -> bool:
+    return "Tensor" in str(argument.type)
 
 
 def is_op(node: Any, name: str) -> bool:
