@@ -1,6 +1,8 @@
 """Artifacts: written whole or not at all, byte-equal for equal specs, and never trusted when read."""
 
 import json
+import os
+import re
 import shutil
 import signal
 import subprocess
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kvc import artifact as artifact_module
 from kvc.artifact import read_artifact, write_artifact
 from kvc.compiler import Compiled, compile_spec
 from kvc.diagnostics import KvcError
@@ -92,6 +95,68 @@ def test_an_unwritable_place_is_named(compiled: Compiled, tmp_path: Path):
     assert code_of(write_artifact, compiled.artifact, tmp_path / "file" / "out") == "KVC402"
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_foreign_folder_with_a_manifest_is_never_replaced(compiled: Compiled, tmp_path: Path, force: bool):
+    (tmp_path / "out" / "graphs").mkdir(parents=True)
+    (tmp_path / "out" / "manifest.json").write_text('{"name": "a web application"}')
+    (tmp_path / "out" / "graphs" / "notes.txt").write_text("precious")
+    before = files(tmp_path)
+    assert code_of(write_artifact, compiled.artifact, tmp_path / "out", force) == "KVC401"
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("damaged", ["manifest.json", "graphs"])
+def test_a_damaged_artifact_can_be_replaced(compiled: Compiled, written: Path, damaged: str):
+    before = files(written)
+    (written / damaged).write_text("") if damaged == "manifest.json" else shutil.rmtree(written / damaged)
+    write_artifact(compiled.artifact, written, force=True)
+    assert files(written) == before
+
+
+def test_only_leftovers_of_dead_writers_are_removed(compiled: Compiled, tmp_path: Path, monkeypatch):
+    dead, number = 2**22 + 1, os.getpid()  # above any process number
+    kept = [
+        ".a.b-1",
+        f".out.backup-{dead}",
+        f".out.partial-{os.getppid()}",
+        ".out.partial-" + "9" * 30,
+        ".out.partial-1",
+    ]
+    gone = [f".out.partial-{dead}", f".out.replaced-{dead}", f".out.partial-{number}", f".out.replaced-{number}"]
+    for name in (*kept, *gone):
+        (tmp_path / name / "graphs").mkdir(parents=True)
+        (tmp_path / name / "graphs" / "stale.txt").write_text("")
+    compiled.write(tmp_path / "out")
+    compiled.write(tmp_path / "*")  # not a pattern
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, "out", "*"}
+    assert not (tmp_path / "out" / "graphs" / "stale.txt").exists()
+
+
+def test_the_process_of_another_user_is_alive(monkeypatch):
+    def refuse(pid, signal):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    assert artifact_module._alive(1)
+
+
+@pytest.mark.parametrize("faster", [False, True])
+def test_a_failed_rename_keeps_a_whole_artifact(compiled: Compiled, written: Path, monkeypatch, faster: bool):
+    before, rename = files(written), Path.rename
+
+    def fail_to_rename(self, target):
+        if ".partial-" in self.name:
+            if faster:
+                shutil.copytree(written.parent / f".out.replaced-{os.getpid()}", target)
+            raise OSError(39, "Directory not empty")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_to_rename)
+    assert code_of(write_artifact, compiled.artifact, written, force=True) == "KVC402"
+    assert files(written) == before
+    assert [path.name for path in written.parent.iterdir()] == ["out"]
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -160,3 +225,13 @@ def test_an_artifact_loads_without_pydantic(written: Path):
     )
     env = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
     subprocess.run([sys.executable, "-c", script], check=True, cwd=written.parent, env=env)
+
+
+def test_pages_of_any_size_read_back(tmp_path: Path):
+    """131,072 tokens in the longest sequence, 1,024 a page: numbers as large as those that stand for dimensions."""
+    library = Path(__file__).parents[2] / "specs" / "library" / "llama-3.1-8b-bf16.yaml"
+    text = re.sub(r"tokens_per_page: \d+", "tokens_per_page: 1024", library.read_text())
+    (tmp_path / "big.yaml").write_text(text)
+    compiled = compile_spec(tmp_path / "big.yaml")
+    assert compiled.artifact.plan.pools[0].page_bytes == 4 << 20
+    assert read_artifact(compiled.write(tmp_path / "out")).manifest() == compiled.artifact.manifest()
