@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from kvc.compat import is_op_overload, op_schema, overload_name
 from kvc.graphs.symbols import Symbols
 
 # What a placeholder stands for: `input` the caller's tensors, `step` a section of the packed step buffer, `prologue` an
@@ -63,7 +64,7 @@ def op_name(target: Any) -> str:
     """`kvc.rope`, `aten.select.int`: the text form of an op overload."""
     namespace, name = target.name().split("::") if "::" in target.name() else ("aten", target.name())
     base = name.split(".")[0]
-    overload = target._overloadname
+    overload = overload_name(target)
     return f"{namespace}.{base}" if overload == "default" else f"{namespace}.{base}.{overload}"
 
 
@@ -80,13 +81,9 @@ def find_op(name: str) -> Any:
         found = getattr(getattr(getattr(torch.ops, namespace), base), overload[0] if overload else "default")
     except AttributeError as error:
         raise KeyError(name) from error
-    if not isinstance(found, torch._ops.OpOverload) or not any(map(_takes_tensors, found._schema.arguments)):
+    if not is_op_overload(found) or not any("Tensor" in str(argument.type) for argument in op_schema(found).arguments):
         raise KeyError(name)
     return found
-
-
-def _takes_tensors(argument: Any) -> bool:
-    return "Tensor" in str(argument.type)
 
 
 def is_op(node: Any, name: str) -> bool:

@@ -23,7 +23,7 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
 }
 DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
-# Far apart from each other, small enough that a page of each fits in 63 bits; no page is an odd number of bytes.
+# Above all heads and head dims, far apart from each other, small enough that a page of each fits in 63 bits.
 _PRIMES = (1000003, 1100009, 1200007, 1300021, 1400017, 1500007, 1600033, 1700021, 1800017, 1900009, 2000003, 2100001)
 _FIRST = _PRIMES[0] // 2
 _MAX_OFFSET = 1000  # `B + 1`: what may be added to a dimension
@@ -37,26 +37,38 @@ class Symbols:
 
     def __init__(self) -> None:
         self._values: dict[str, int] = {}
-        self._numbers: set[int] = set()  # written as numbers, which may be as large as those that stand for names
+        self._literals = set[int]()  # numbers that were given and are as large as what stands for a dimension
 
     def size(self, text: Size) -> int:
         """The number that stands for ``text``: a number, a name, or sums and products of them (`B + 1`).
 
-        Raises ValueError or SyntaxError for text that is none.
+        ValueError or SyntaxError for other text, and ValueError for more names than there are primes: two of them would
+        compare equal.
         """
         if not isinstance(text, str):
-            self._numbers.add(text)
-            return text
+            return self._literal(text)
         if len(text) > _MAX_TEXT:
             raise ValueError(f"not a size: {text[:80]}...")
         return self._evaluate(ast.parse(text, mode="eval").body)
 
+    def _literal(self, value: int) -> int:
+        if value >= _FIRST:
+            self._literals.add(value)
+        return value
+
+    def _name(self, name: str) -> int:
+        if name not in self._values:
+            if len(self._values) == len(_PRIMES):
+                raise ValueError(f"{name} is one dimension too many; a graph has at most {len(_PRIMES)}")
+            self._values[name] = _PRIMES[len(self._values)]
+        return self._values[name]
+
     def _evaluate(self, node: ast.expr) -> int:
         match node:
-            case ast.Constant(value=int(value)) if value is not True and value is not False:
-                return self.size(value)
+            case ast.Constant(value=int(value)) if not isinstance(value, bool):
+                return self._literal(value)
             case ast.Name(id=name):
-                return self._named(name)
+                return self._name(name)
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 return self._evaluate(left) + self._evaluate(right)
             case ast.BinOp(left=left, op=ast.Sub(), right=right):
@@ -65,16 +77,9 @@ class Symbols:
                 return self._evaluate(left) * self._evaluate(right)
         raise ValueError(f"not a size: {ast.unparse(node)}")
 
-    def _named(self, name: str) -> int:
-        if name not in self._values:
-            if len(self._values) == len(_PRIMES):
-                raise ValueError(f"{name} is one named dimension too many: a graph has at most {len(_PRIMES)}")
-            self._values[name] = _PRIMES[len(self._values)]
-        return self._values[name]
-
     def size_text(self, value: int) -> str:
         """The inverse of ``size``; `?123` for a number that is no simple expression of the dimensions."""
-        if value < _FIRST or value in self._numbers:
+        if value < _FIRST or value in self._literals:
             return str(value)
         for name, prime in self._values.items():
             if abs(value - prime) <= _MAX_OFFSET:

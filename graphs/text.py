@@ -109,8 +109,8 @@ _LINE = re.compile(
 )
 _RESULT = re.compile(r"%([0-9]+): (\w+)\[([^\]]*)\]")
 _RETURN = re.compile(r"return(?: (.*))?")
-_OUTPUT = re.compile(r"(\w+)=(%[0-9]+)")
-_VALUE = re.compile(r"%([0-9]{1,9})")
+_MAX_DIGITS = 9  # of the number of a value
+_VALUE = re.compile(rf"%([0-9]{{1,{_MAX_DIGITS}}})")
 _ATTRIBUTE = re.compile(r"(\w+)=(\[[^\]]*\]|[^,\[\]]+)")
 _ATTRIBUTES = re.compile(rf"({_ATTRIBUTE.pattern}(, {_ATTRIBUTE.pattern})*)?")
 _TOKEN = re.compile(r"\[|\]|[^\s,\[\]]+")
@@ -145,14 +145,14 @@ class _Parser:
             statement, _, source = row.strip().partition("  # ")
             finished = self.statement(statement, source) if statement else None
             if finished:
-                return self.ended(rows, finished)
+                self.end(rows)
+                return finished
         raise self.error("the graph has no return line: the text is cut off")
 
-    def ended(self, rows: Iterator[tuple[int, str]], graph: Graph) -> Graph:
+    def end(self, rows: Iterator[tuple[int, str]]) -> None:
         for self.line, row in rows:
             if row.strip():
-                raise self.error("a statement after the return line")
-        return graph
+                raise self.error(f"nothing may follow the return line: {row.strip()[:80]}")
 
     def error(self, message: str, code: str = "KVC302") -> KvcError:
         return fail(code, message, source=Source(self.path, max(self.line, 1)))
@@ -160,7 +160,7 @@ class _Parser:
     def statement(self, statement: str, source: str) -> Graph | None:
         returned = _RETURN.fullmatch(statement)
         if returned:
-            return self.builder.finish(dict(self.outputs(returned[1])))
+            return self.builder.finish(self.outputs(returned[1]))
         match = _LINE.fullmatch(statement)
         if not match:
             raise self.error(f"not a statement: {statement[:80]}")
@@ -171,14 +171,14 @@ class _Parser:
             self.call(match, results, source)
         return None
 
-    def outputs(self, text: str | None) -> Iterator[tuple[str, torch.fx.Node]]:
-        names = set()
-        for part in text.split(", ") if text else ():
-            output = _OUTPUT.fullmatch(part)
-            if not output or output[1] in names:
-                raise self.error(f"not an output, or one given twice: {part[:80]}")
-            names.add(output[1])
-            yield output[1], self.defined(output[2])
+    def outputs(self, text: str | None) -> dict[str, torch.fx.Node]:
+        found: dict[str, torch.fx.Node] = {}
+        for pair in text.split(", ") if text else ():
+            name, equals, reference = pair.partition("=")
+            if not (equals and name.isidentifier()) or name in found:
+                raise self.error(f"not an output of its own: {pair[:80]}")
+            found[name] = self.defined(reference)
+        return found
 
     def placeholder(self, qualified: str, results: list[tuple[str, str, str]]) -> None:
         role, _, name = qualified.partition(".")
@@ -187,12 +187,12 @@ class _Parser:
         number, dtype, shape = results[0]
         sizes = tuple(part.strip() for part in shape.split(",")) if shape else ()
         try:
-            node = self.builder.placeholder(role, name, DTYPES[dtype], sizes)
+            made = self.builder.placeholder(role, name, DTYPES[dtype], sizes)
         except SyntaxError as error:
             raise self.error(f"not a shape: [{shape[:80]}]") from error
         except ValueError as error:
             raise self.error(str(error)) from error
-        self.define(number, node)
+        self.number(number, made)
 
     def call(self, match: re.Match[str], results: list[tuple[str, str, str]], source: str) -> None:
         attributes = dict(self.attributes(match["attributes"] or ""))
@@ -221,10 +221,10 @@ class _Parser:
         inferred = self.builder.graph.symbols.type_text(value)
         if inferred != printed:
             raise self.error(f"%{number} is printed as {printed} but is {inferred}", "KVC303")
-        self.define(number, node)
+        self.number(number, node)
 
-    def define(self, number: str, node: torch.fx.Node) -> None:
-        if len(number) > 9 or int(number) in self.values:
+    def number(self, number: str, node: torch.fx.Node) -> None:
+        if len(number) > _MAX_DIGITS or int(number) in self.values:
             raise self.error(f"%{number[:80]} is defined twice, or no number of a value")
         self.values[int(number)] = node
 
@@ -256,6 +256,9 @@ class _Parser:
     def attributes(self, text: str) -> Iterator[tuple[str, Any]]:
         if not _ATTRIBUTES.fullmatch(text):
             raise self.error(f"not attributes: {{{text[:80]}}}")
+        names = [name for name, _ in _ATTRIBUTE.findall(text)]
+        if len(set(names)) < len(names):
+            raise self.error(f"an attribute is given twice: {{{text[:80]}}}")
         for key, value in _ATTRIBUTE.findall(text):
             yield key, self.items(value, self.literal)[0]
 

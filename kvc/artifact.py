@@ -129,7 +129,7 @@ def _starts_with(path: Path, start: bytes) -> bool:
 def _write_files(target: Path, files: Mapping[str, str], force: bool) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial, old = (_aside(target, what) for what in _ASIDE)
-    _remove(partial, old)  # of a killed process that had this one's number
+    _remove(partial)  # of a killed process that had this one's number
     try:
         for name, text in files.items():
             path = partial / name
@@ -152,6 +152,7 @@ def _aside(target: Path, what: str) -> Path:
 def _replace(target: Path, whole: Path, old: Path) -> None:
     """Rename ``whole`` to ``target``; what it replaces is put aside first, back on failure, and removed last."""
     if target.exists():
+        _remove(old)
         target.rename(old)
     try:
         whole.rename(target)

@@ -80,14 +80,16 @@ Positive = Annotated[float, Field(gt=0, le=1e30)]
 Bytes = Annotated[int, BeforeValidator(_size), Field(ge=0, le=2**60), WithJsonSchema(_SIZE_SCHEMA)]
 LayerRanges = Annotated[str, BeforeValidator(_layers), WithJsonSchema(_LAYERS_SCHEMA)]
 EncodingName = Annotated[str, _choice(*ENCODINGS)]
-# A scale and its reciprocal must both be normal fp32 numbers.
-Scale = Annotated[float, Field(ge=2.0**-126, le=2.0**126)]
+# A scale and its reciprocal must both be normal fp32 numbers, and its product with 448, the largest code, finite.
+Scale = Annotated[float, Field(ge=2.0**-126, le=2.0**119)]
 
 
 class _Rope(Model):
     """What every rotary embedding has."""
 
-    theta: Annotated[Positive, Field(description="base of the frequencies, `rope_theta` of a Hugging Face config")]
+    theta: Annotated[
+        float, Field(gt=1, le=1e30, description="base of the frequencies, `rope_theta` of a Hugging Face config")
+    ]
     dim: (
         Annotated[Dimension, Field(description="rotated features a head, the rest passes; default: head_dim")] | None
     ) = None

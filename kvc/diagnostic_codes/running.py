@@ -52,8 +52,9 @@ CODES: dict[str, Code] = {
     ),
     "KVC509": Code(
         "a constant differs from the artifact's",
-        "The artifact holds the sha256 of each rope table. A machine whose math library computes another table would "
-        "give other cache bytes, silently.",
+        "The artifact holds the sha256 of each rope table. A math library that rounds one cosine otherwise gives "
+        "another table: the cache works, but its bytes may differ by an ulp from those of a machine with the recorded "
+        "one. It is a warning.",
     ),
     "KVC510": Code(
         "out of pages",

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from kvc import artifact as artifact_module
 from kvc.artifact import read_artifact, write_artifact
 from kvc.compiler import Compiled, compile_spec
 from kvc.diagnostics import KvcError
@@ -47,11 +46,10 @@ def test_reads_back_what_was_written(compiled: Compiled, written: Path):
     assert diff_programs(artifact.program, compiled.artifact.program) == ()
 
 
-def test_two_compilations_give_equal_bytes(written: Path, tmp_path: Path):
+def test_two_compilations_give_equal_bytes(written: Path, tmp_path: Path, checkout_path: str):
     """The second one in a new process with another hash seed and another working directory."""
     script = "from kvc.compiler import compile_spec; compile_spec('tiny-fp8').write('second')"
-    root = Path(__file__).parents[2]
-    env = {"PYTHONPATH": str(root), "PYTHONHASHSEED": "77", "PATH": ""}
+    env = {"PYTHONPATH": checkout_path, "PYTHONHASHSEED": "77", "PATH": ""}
     subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path, env=env)
     assert files(tmp_path / "second") == files(written)
 
@@ -113,41 +111,23 @@ def test_a_damaged_artifact_can_be_replaced(compiled: Compiled, written: Path, d
     assert files(written) == before
 
 
-def test_only_leftovers_of_dead_writers_are_removed(compiled: Compiled, tmp_path: Path, monkeypatch):
-    dead, number = 2**22 + 1, os.getpid()  # above any process number
-    kept = [
-        ".a.b-1",
-        f".out.backup-{dead}",
-        f".out.partial-{os.getppid()}",
-        ".out.partial-" + "9" * 30,
-        ".out.partial-1",
-    ]
-    gone = [f".out.partial-{dead}", f".out.replaced-{dead}", f".out.partial-{number}", f".out.replaced-{number}"]
-    for name in (*kept, *gone):
-        (tmp_path / name / "graphs").mkdir(parents=True)
-        (tmp_path / name / "graphs" / "stale.txt").write_text("")
-    compiled.write(tmp_path / "out")
-    compiled.write(tmp_path / "*")  # not a pattern
-    assert {path.name for path in tmp_path.iterdir()} == {*kept, "out", "*"}
-    assert not (tmp_path / "out" / "graphs" / "stale.txt").exists()
+def test_leftovers_of_a_dead_process_with_this_number_are_no_part_of_the_artifact(compiled: Compiled, written: Path):
+    before = files(written)
+    for what in ("partial", "replaced"):
+        stale = written.parent / f".out.{what}-{os.getpid()}" / "graphs" / "stale.txt"
+        stale.parent.mkdir(parents=True)
+        stale.write_text("")
+    compiled.write(written, force=True)
+    assert files(written) == before
+    assert [path.name for path in written.parent.iterdir()] == ["out"]
 
 
-def test_the_process_of_another_user_is_alive(monkeypatch):
-    def refuse(pid, signal):
-        raise PermissionError
-
-    monkeypatch.setattr(os, "kill", refuse)
-    assert artifact_module._alive(1)
-
-
-@pytest.mark.parametrize("faster", [False, True])
-def test_a_failed_rename_keeps_a_whole_artifact(compiled: Compiled, written: Path, monkeypatch, faster: bool):
+def test_a_faster_writer_keeps_its_artifact(compiled: Compiled, written: Path, monkeypatch: pytest.MonkeyPatch):
     before, rename = files(written), Path.rename
 
     def fail_to_rename(self, target):
         if ".partial-" in self.name:
-            if faster:
-                shutil.copytree(written.parent / f".out.replaced-{os.getpid()}", target)
+            shutil.copytree(written.parent / f".out.replaced-{os.getpid()}", target)
             raise OSError(39, "Directory not empty")
         return rename(self, target)
 
@@ -174,14 +154,53 @@ compiled.write("out", force=True)
 
 
 @pytest.mark.parametrize(("method", "survived"), [("write_text", 0), ("write_text", 3), ("rename", 0)])
-def test_a_kill_leaves_nothing_under_the_final_name(compiled: Compiled, tmp_path: Path, method: str, survived: int):
-    env = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
+def test_a_kill_leaves_nothing_under_the_final_name(
+    compiled: Compiled, tmp_path: Path, checkout_path: str, method: str, survived: int
+):
+    env = {"PYTHONPATH": checkout_path, "PATH": ""}
     command = [sys.executable, "-c", KILLED, method, str(survived)]
     died = subprocess.run(command, cwd=tmp_path, env=env)
     assert died.returncode == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
     compiled.write(tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "leftovers of the killed writer are removed"
+
+
+OTHERS = [".out.backup-999999999", ".out.partial-99999999999999999999", ".out.partial-x", ".xout.partial-999999999"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_folders_beside_it_are_left_alone(compiled: Compiled, tmp_path: Path, name: str):
+    (tmp_path / name).mkdir()
+    for target in ("out", "*out"):
+        compiled.write(tmp_path / target)
+    assert (tmp_path / name).is_dir()
+
+
+def test_a_writer_of_another_user_is_left_alone(compiled: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(pid: int, signal: int) -> None:
+        raise PermissionError
+
+    (tmp_path / ".out.partial-1").mkdir()
+    monkeypatch.setattr("os.kill", refuse)
+    compiled.write(tmp_path / "out")
+    assert (tmp_path / ".out.partial-1").is_dir()
+
+
+def test_a_replacement_that_fails_leaves_the_old_artifact(
+    compiled: Compiled, written: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before, rename = files(written), Path.rename
+
+    def fail_partial(path: Path, target: Path) -> Path:
+        if "partial" in path.name:
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail_partial)
+    assert code_of(write_artifact, compiled.artifact, written, force=True) == "KVC402"
+    assert files(written) == before
+    assert [path.name for path in written.parent.iterdir()] == ["out"]
 
 
 def edit_manifest(directory: Path, change) -> None:
@@ -217,13 +236,13 @@ def test_damage_is_named(written: Path, damage, code: str):
     assert code_of(read_artifact, written) == code
 
 
-def test_an_artifact_loads_without_pydantic(written: Path):
+def test_an_artifact_loads_without_pydantic(written: Path, checkout_path: str):
     script = (
         "import sys; sys.modules['pydantic'] = None\n"
         "import kvc; kvc.load('out').plan.name\n"
         "assert 'yaml' not in sys.modules and 'transformers' not in sys.modules"
     )
-    env = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
+    env = {"PYTHONPATH": checkout_path, "PATH": ""}
     subprocess.run([sys.executable, "-c", script], check=True, cwd=written.parent, env=env)
 
 

@@ -55,8 +55,8 @@ def test_a_text_that_never_fits_is_refused(engine, model):
     assert not caught.value.solvable
 
 
-def test_the_example_runs_as_a_script():
-    path = os.environ | {"PYTHONPATH": str(EXAMPLE.parents[1]), "OMP_NUM_THREADS": "1"}
+def test_the_example_runs_as_a_script(checkout_path: str):
+    path = os.environ | {"PYTHONPATH": checkout_path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=120, env=path, check=False
     )

@@ -110,14 +110,13 @@ def test_layers_never_share_a_byte(folder):
         assert (tensor == 1).all()
 
 
-def test_a_rope_table_of_another_machine_is_refused(folder):
+def test_a_rope_table_of_another_machine_is_reported(folder):
     loaded = kvc.load(folder)
     for constant in loaded.program.constants.values():
         if constant.kind == "rope_table":
             constant.params["sha256"] = "0" * 64
-    with pytest.raises(KvcError) as caught:
+    with pytest.warns(UserWarning, match="KVC509"):
         loaded.allocate(num_slots=2)
-    assert caught.value.diagnostics[0].code == "KVC509"
 
 
 def test_loading_and_running_imports_no_pydantic(folder):
