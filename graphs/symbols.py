@@ -7,6 +7,7 @@ time than the rest of a compilation.
 """
 
 import ast
+import math
 import re
 
 import torch
@@ -26,6 +27,7 @@ DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in DTYPE_NAMES.ite
 _PRIMES = (1000003, 1100009, 1200007, 1300021, 1400017, 1500007, 1600033, 1700021, 1800017, 1900009, 2000003, 2100001)
 _FIRST = _PRIMES[0] // 2
 _MAX_OFFSET = 1000  # `B + 1`: what may be added to a dimension
+_MAX_TEXT = 200  # characters of a size: nothing longer was printed, and the parser's recursion stays bounded
 
 Size = int | str
 
@@ -40,9 +42,14 @@ class Symbols:
     def size(self, text: Size) -> int:
         """The number that stands for ``text``: a number, a name, or sums and products of them (`B + 1`).
 
-        ValueError for other text, and for more names than there are primes: two of them would compare equal.
+        ValueError or SyntaxError for other text, and ValueError for more names than there are primes: two of them would
+        compare equal.
         """
-        return self._evaluate(ast.parse(text, mode="eval").body) if isinstance(text, str) else self._literal(text)
+        if not isinstance(text, str):
+            return self._literal(text)
+        if len(text) > _MAX_TEXT:
+            raise ValueError(f"not a size: {text[:80]}...")
+        return self._evaluate(ast.parse(text, mode="eval").body)
 
     def _literal(self, value: int) -> int:
         if value >= _FIRST:
@@ -58,12 +65,14 @@ class Symbols:
 
     def _evaluate(self, node: ast.expr) -> int:
         match node:
-            case ast.Constant(value=int(value)):
+            case ast.Constant(value=int(value)) if not isinstance(value, bool):
                 return self._literal(value)
             case ast.Name(id=name):
                 return self._name(name)
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 return self._evaluate(left) + self._evaluate(right)
+            case ast.BinOp(left=left, op=ast.Sub(), right=right):
+                return self._evaluate(left) - self._evaluate(right)
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
                 return self._evaluate(left) * self._evaluate(right)
         raise ValueError(f"not a size: {ast.unparse(node)}")
@@ -84,8 +93,11 @@ class Symbols:
         return re.sub(r"\d{7,}", lambda match: self.size_text(int(match[0])), message)
 
     def tensor(self, dtype: torch.dtype, shape: tuple[Size, ...]) -> torch.Tensor:
-        """A contiguous fake tensor of the named shape."""
-        return torch.empty([self.size(size) for size in shape], dtype=dtype, device="meta")
+        """A contiguous fake tensor of the named shape; ValueError or SyntaxError for a shape that no tensor has."""
+        sizes = [self.size(size) for size in shape]
+        if min(sizes, default=0) < 0 or math.prod(sizes) * dtype.itemsize >= 2**63:
+            raise ValueError(f"no tensor has the shape [{', '.join(map(str, shape))}]")
+        return torch.empty(sizes, dtype=dtype, device="meta")
 
     def type_text(self, value: torch.Tensor) -> str:
         """`bf16[T, 32, 128]`."""

@@ -15,6 +15,7 @@ __all__ = [
     "TorchDispatchMode",
     "attention_implementation",
     "cache_argument",
+    "is_op_overload",
     "op_schema",
     "overload_name",
     "storage_id",
@@ -41,6 +42,11 @@ def attention_implementation(model: Any) -> str:
     """Name of the attention function the model dispatches to: ``config._attn_implementation``, which has a public
     setter (``model.set_attn_implementation``) and no public getter (transformers 5.24)."""
     return str(model.config._attn_implementation)
+
+
+def is_op_overload(value: Any) -> bool:
+    """Whether ``value`` is an overload of a registered op and no other attribute of `torch.ops`: ``torch._ops``."""
+    return isinstance(value, torch._ops.OpOverload)
 
 
 def op_schema(op: Any) -> Any:

@@ -32,6 +32,12 @@ def test_attention_implementation(model: object) -> None:
     assert compat.attention_implementation(model) == "eager"
 
 
+def test_is_op_overload() -> None:
+    """Neither the packet of an op's overloads nor what else `torch.ops` has."""
+    assert compat.is_op_overload(torch.ops.aten.neg.default)
+    assert not any(map(compat.is_op_overload, (torch.ops.aten.neg, torch.ops.aten, torch.ops.load_library)))
+
+
 def test_op_schema() -> None:
     """Names, mutability and results of an op's definition."""
     schema = compat.op_schema(torch.ops.aten.add_.Tensor)
