@@ -78,6 +78,18 @@ def test_in_place_ops_on_static_and_derived_memory(x, w):
     check_replays(update, {"w": w}, {"x": x})
 
 
+def test_indices_of_fixed_shape(x):
+    """Integers gather as many rows as there are; a mask as many as are set."""
+    rows, base = torch.tensor([2, 0, 2]), torch.arange(4)
+
+    def gather():
+        y = x.clone()
+        y[rows] = 0
+        return [x[rows], x[rows, rows.int()], x[:, rows], x[(base * 3) % 4], y]
+
+    check_replays(gather, {"rows": rows, "base": base}, {"x": x})
+
+
 def test_multi_output_ops(x):
     check_replays(lambda: [*x.sort(dim=1), *x.split(3, dim=1), *torch.var_mean(x, 1)], {}, {"x": x})
 
@@ -195,7 +207,17 @@ def test_random_numbers(draw, x):
     assert refused(lambda: draw(x), x=x).code == "KVC522"
 
 
-@pytest.mark.parametrize("op", [lambda x: x[x > 0], torch.nonzero, torch.unique, lambda x: x.masked_select(x > 0)])
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x: x[x > 0],
+        lambda x: x[:, (x > 0)[0]],
+        lambda x: x[(x > 0).to(torch.uint8)],
+        torch.nonzero,
+        torch.unique,
+        lambda x: x.masked_select(x > 0),
+    ],
+)
 def test_data_dependent_shapes(op, x):
     assert refused(lambda: op(x), x=x).code == "KVC523"
 
@@ -228,6 +250,21 @@ def test_replay_checks_its_values(x):
     assert replay_refused(runner, {"x": torch.ones(4, 7)}).code == "KVC524"
     assert replay_refused(runner, {"x": torch.ones(4, 8).double()}).code == "KVC524"
     assert replay_refused(runner, {"x": x}, bucket=2).code == "KVC525"
+
+
+def test_a_value_that_another_copy_overwrites(x):
+    """Order of the copies would decide what is read, so registered memory is a value of its own name alone."""
+    y = randn(4, 8, seed=1)
+    runner = GraphRunner()
+    runner.capture(1, lambda: x - y, {}, {"x": x, "y": y})
+    before = x.clone(), y.clone()
+    for values in ({"x": y, "y": x}, {"x": x, "y": x}, {"x": x.t().reshape(8, 4).view(4, 8), "y": x[:4]}):
+        found = replay_refused(runner, values)
+        assert found.code == "KVC524" and "'y'" in found.message + found.message.replace("'x'", "'y'")
+    assert torch.equal(x, before[0]) and torch.equal(y, before[1])
+    shifted = torch.zeros(5, 8)
+    runner.capture(2, lambda: shifted[:4] * 2, {}, {"z": shifted[:4]})
+    assert replay_refused(runner, {"z": shifted[1:]}, bucket=2).code == "KVC524"
 
 
 def test_replay_checks_addresses(x, w):
