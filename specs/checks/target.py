@@ -72,18 +72,12 @@ def _context(spec: Spec) -> Iterator[Hit]:
         yield Hit(("attention", "context"), message, "supported: `act`, the activation dtype")
 
 
-def _draft(spec: Spec) -> Iterator[Hit]:
-    if spec.draft is not None:
-        yield Hit(("draft", "kind"), f"draft layers (`{spec.draft.kind}`) are not supported yet", "remove `draft`")
-
-
 RULES: tuple[Rule, ...] = (
     Rule("KVC116", "sequences fit the model's positions", _sequence_length),
     Rule("KVC117", "buckets ascend to max_sequences", _buckets),
     Rule("KVC118", "the architecture fits the device", _arch),
     Rule("KVC119", "required passes exist", _passes),
     Rule("KVC120", "context attention is supported", _context),
-    Rule("KVC121", "draft layers are supported", _draft),
     Rule("KVC122", "memory is left for the cache", _memory),
     Rule("KVC123", "a step holds one token of each sequence", _step_size),
 )
