@@ -63,16 +63,15 @@ class StoreOfEncodedRows(Rule):
             if field is None:
                 return WhyNot(store, f"a stored plane comes from {describe(call)}, which does not encode")
         if len(fields) != 2:
-            return WhyNot(store, self._field_count(graph, found, len(fields)))
+            return WhyNot(store, self._field_count(graph, len(fields)))
         k, v = found["k"], found["v"] = fields
         return self._why_not_pair(store, k, v)  # type: ignore[arg-type]
 
-    def _field_count(self, graph: Graph, found: Bindings, count: int) -> str:
-        pools = (accesses(call) for call in graph.calls if is_op(call, "kvc.store_rows"))
-        stores = sum((found["pool"], "write") in pool for pool in pools)
+    def _field_count(self, graph: Graph, count: int) -> str:
+        stores = sum(is_op(call, "kvc.store_rows") for call in graph.calls)
         if count == 1 and stores > 1:
-            return f"K and V are stored by different stores ({stores} write this pool)"
-        return f"the store writes {count} encoded fields, not K and V"
+            return f"K and V are stored by different stores, {stores} in this graph"
+        return f"the number of encoded fields stored here is {count}, not 2 (K and V)"
 
     def _why_not_pair(self, store: Node, k: EncodedField, v: EncodedField) -> WhyNot | None:
         if k.codec != v.codec:

@@ -4,7 +4,7 @@ import torch.fx
 
 from kvc.compiler_passes.effects import argument, producer
 from kvc.compiler_passes.infra import GraphPass, Miss, Rewritten
-from kvc.compiler_passes.rewrite import Bindings, Call, NearMiss, Rule, Value, WhyNot, apply_rules, nearest_places
+from kvc.compiler_passes.rewrite import Bindings, Call, NearMiss, Rule, Value, WhyNot, apply_rules, nearest_place
 from kvc.compiler_passes.stages import Stage
 from kvc.graphs.builder import insert_call
 from kvc.graphs.graph import Graph, op_name, result_values
@@ -84,6 +84,4 @@ class FuseRopeQuantize(GraphPass):
 
     def nearest(self, program: Program) -> tuple[Miss, ...]:
         """Calls that encode something that is not rotated."""
-        return tuple(
-            miss for graph in program.named_graphs().values() for miss in nearest_places(graph, self.rules[:1])
-        )
+        return tuple(miss for graph in program.named_graphs().values() for miss in nearest_place(graph, self.rules[:1]))

@@ -47,8 +47,11 @@ def miss_at(graph: Graph, node: torch.fx.Node, reason: str) -> Miss:
 
 
 def line_of(graph: Graph, node: torch.fx.Node) -> str:
-    """The canonical line that holds ``node``, its spec line included."""
-    return node_lines(graph)[node]
+    """The canonical line that holds ``node``, its spec line included; FX's own form in a graph too broken for that."""
+    try:
+        return node_lines(graph)[node]
+    except (AttributeError, ValueError):
+        return node.format_node() or node.name
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,19 @@
 """What must hold between graphs, bindings and capture plan of a program. A rule yields (graph, what is wrong)."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch.fx
+
 from kvc.compiler_passes.stages import CONSTANT_KINDS, REFRESH_RULES
-from kvc.graphs.graph import Graph, qualified_name
+from kvc.graphs.graph import Graph, is_op, qualified_name
 from kvc.graphs.program import PHASES, CaptureRegion, Program
 
 Found = Iterator[tuple[str, str]]
 
 
-def prologue_covers_layers(program: Program) -> Found:
+def prologue_covers_layers(program: Program, before: Program | None) -> Found:
     """Each `prologue.*` placeholder of a layer graph is an output of the phase's prologue, of equal type."""
     for (signature, phase), graph in program.graphs.items():
         made = _output_types(program.prologues.get(phase))
@@ -30,7 +32,7 @@ def _output_types(prologue: Graph | None) -> dict[str, str]:
     return {name: prologue.symbols.type_text(node.meta["val"]) for name, node in prologue.outputs.items()}
 
 
-def sections_exist(program: Program) -> Found:
+def sections_exist(program: Program, before: Program | None) -> Found:
     """Each `step.*` placeholder is a section of the phase's packed step buffer, of the same shape."""
     for name, graph in program.named_graphs().items():
         sections = {s.name: tuple(map(str, s.dims)) for s in program.step.get(name.rpartition(".")[2], ())}  # type: ignore[call-overload]
@@ -40,8 +42,62 @@ def sections_exist(program: Program) -> Found:
                 yield name, f"step.{node.target} [{', '.join(dims)}] is no section of the step buffer"
 
 
-def bindings_are_complete(program: Program) -> Found:
-    """Every layer is bound once, to a signature that exists, with a constant for every scale and table."""
+def tables_are_of_the_pool(program: Program, before: Program | None) -> Found:
+    """What a layer takes from the page tables is of the pool that its signature is bound to."""
+    pools = {binding.signature: binding.pool for binding in program.bindings}
+    for (signature, phase), graph in program.graphs.items():
+        prologue = program.prologues.get(phase)
+        made = prologue.outputs if prologue else {}
+        taken = [made[str(p.target)] for p in graph.placeholders if p.meta["role"] == "prologue" and p.target in made]
+        for pool in sorted(_pools_of([*taken, *graph.calls]) - {pools.get(signature)}):
+            yield f"{signature}.{phase}", f"uses the page table of pool {pool}; it is bound to {pools.get(signature)}"
+
+
+def _pools_of(nodes: Iterable[torch.fx.Node]) -> set[Any]:
+    """The pools whose page tables values are made of."""
+    open_nodes, seen, pools = list(nodes), set[torch.fx.Node](), set()
+    while open_nodes:
+        node = open_nodes.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        open_nodes += node.all_input_nodes
+        if is_op(node, "aten.select.int") and is_op(node.args[0], "kvc.copy_page_tables"):
+            pools.add(node.kwargs["index"])
+    return pools
+
+
+def graphs_are_complete(program: Program, before: Program | None) -> Found:
+    """Every signature has a graph for both phases."""
+    for signature in program.signatures:
+        for phase in PHASES:
+            if (signature, phase) not in program.graphs:
+                yield f"{signature}.{phase}", "there is no graph for this phase"
+
+
+def bindings_are_complete(program: Program, before: Program | None) -> Found:
+    """Every layer is bound once, to a signature that exists, with a constant for every scale and table.
+
+    Bindings that ``before`` had, for graphs that take the same constants, are not looked at again: there may be
+    thousands.
+    """
+    needed = _needed_constants(program)
+    if before is not None and _same_bindings(program, before) and needed == _needed_constants(before):
+        return
+    yield from _layers_bound_once(program)
+    for binding in program.bindings:
+        wanted = needed.get(binding.signature)
+        if wanted is None:
+            yield "bindings", f"layer {binding.layer}: there is no signature {binding.signature}"
+        else:
+            yield from _unbound(program, binding.layer, binding.constants, wanted)
+
+
+def _same_bindings(program: Program, before: Program) -> bool:
+    return program.bindings is before.bindings and program.constants is before.constants
+
+
+def _layers_bound_once(program: Program) -> Found:
     layers = Counter(binding.layer for binding in program.bindings)
     for layer, count in layers.items():
         if count > 1:
@@ -49,17 +105,10 @@ def bindings_are_complete(program: Program) -> Found:
     missing = sorted(set(range(len(layers))) - set(layers))
     if missing:
         yield "bindings", f"layer {missing[0]} is not bound"
-    needed = {signature: _constants_of(program, signature) for signature in program.signatures}
-    for binding in program.bindings:
-        wanted = needed.get(binding.signature)
-        if wanted is None:
-            yield "bindings", f"layer {binding.layer}: there is no signature {binding.signature}"
-        else:
-            yield from _unbound(program, binding.layer, binding.constants, wanted)
-    for signature in program.signatures:
-        for phase in PHASES:
-            if (signature, phase) not in program.graphs:
-                yield f"{signature}.{phase}", "there is no graph for this phase"
+
+
+def _needed_constants(program: Program) -> dict[str, dict[str, str]]:
+    return {signature: _constants_of(program, signature) for signature in program.signatures}
 
 
 def _constants_of(program: Program, signature: str) -> dict[str, str]:
@@ -78,7 +127,7 @@ def _unbound(program: Program, layer: int, bound: dict[str, str], wanted: dict[s
             yield "bindings", f"layer {layer}: {placeholder} is bound to a {constant.kind}, not a {kind}"
 
 
-def capture_covers_inputs(program: Program) -> Found:
+def capture_covers_inputs(program: Program, before: Program | None) -> Found:
     """A capture plan has every generation callable, and the right refresh rule for each of its inputs."""
     if program.capture is None:
         return
@@ -98,9 +147,11 @@ def _refreshed(name: str, graph: Graph, region: CaptureRegion | None) -> Found:
             yield name, f"{qualified_name(node)} is {rule or 'not refreshed'} in the capture plan"
 
 
-PROGRAM_RULES: tuple[tuple[str, Callable[[Program], Found]], ...] = (
+PROGRAM_RULES: tuple[tuple[str, Callable[[Program, Program | None], Found]], ...] = (
     ("KVC329", prologue_covers_layers),
     ("KVC329", sections_exist),
+    ("KVC330", graphs_are_complete),
     ("KVC330", bindings_are_complete),
     ("KVC332", capture_covers_inputs),
+    ("KVC333", tables_are_of_the_pool),
 )

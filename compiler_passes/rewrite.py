@@ -50,23 +50,28 @@ class WhyNot:
     depth: int = 0
 
 
-def match(pattern: Pattern, value: Any, bound: Bindings, at: torch.fx.Node | None = None) -> WhyNot | None:
-    """Match ``value`` against the pattern and fill ``bound``; None where it fits."""
+def match(pattern: Pattern, value: Any, bound: Bindings) -> WhyNot | None:
+    """Match ``value`` against the pattern and fill ``bound``; None where it fits, else the nearest node and why not."""
+    return _match(pattern, value, bound, value, "the value")
+
+
+def _match(pattern: Pattern, value: Any, bound: Bindings, at: torch.fx.Node, place: str) -> WhyNot | None:
+    """``place`` of node ``at`` is where ``value`` was found."""
     if isinstance(pattern, Value):
-        return _bind(pattern.name, value, bound, at)
+        return _bind(pattern.name, value, bound, at, place)
     call, result = producer(value) if isinstance(value, torch.fx.Node) else (value, 0)
     if not (is_call(call) and fnmatchcase(op_name(call.target), pattern.op) and result == pattern.result):
-        return WhyNot(at or value, f"{describe(value)} is not {pattern.op}", len(bound))
-    refused = _bind(pattern.name, call, bound, at)
+        return WhyNot(at, f"{place} is {describe(value)}, not {pattern.op}", len(bound))
+    refused = _bind(pattern.name, call, bound, at, place)
     for name, inner in pattern.args.items():
-        refused = refused or match(inner, argument(call, name), bound, call)
+        refused = refused or _match(inner, argument(call, name), bound, call, f"argument {name}")
     return refused
 
 
-def _bind(name: str, value: Any, bound: Bindings, at: torch.fx.Node | None) -> WhyNot | None:
+def _bind(name: str, value: Any, bound: Bindings, at: torch.fx.Node, place: str) -> WhyNot | None:
     if bound.setdefault(name, value) is value:
         return None
-    return WhyNot(at or value, f"{describe(value)} is not the {name} seen before", len(bound))
+    return WhyNot(at, f"{place} is {describe(value)}, not the {name} found before", len(bound))
 
 
 def describe(value: Any) -> str:
@@ -74,6 +79,8 @@ def describe(value: Any) -> str:
     if not isinstance(value, torch.fx.Node):
         return str(value).lower()
     call, _ = producer(value)
+    if call.op == "output":
+        return "the output"
     return qualified_name(call) if call.op == "placeholder" else op_name(call.target)
 
 
@@ -125,9 +132,9 @@ def _sweep(work: Graph, rules: tuple[NearMiss, ...]) -> tuple[list[WhyNot], bool
     return refused, False
 
 
-def nearest_places(graph: Graph, rules: Iterable[NearMiss]) -> tuple[Miss, ...]:
-    """Where calls of the kind that a pattern starts with fail to match, the deepest matches only."""
+def nearest_place(graph: Graph, rules: Iterable[NearMiss]) -> tuple[Miss, ...]:
+    """The place of a graph where most of a pattern matches, if the op that a pattern starts with occurs at all."""
     tried = (match(rule.pattern, node, {}) for rule in rules for node in graph.calls)
     near = [why for why in tried if why is not None and why.depth]
-    deepest = max((why.depth for why in near), default=0)
-    return tuple(miss_at(graph, why.node, why.reason) for why in near if why.depth == deepest)
+    best = max(near, key=lambda why: why.depth, default=None)
+    return (miss_at(graph, best.node, best.reason),) if best else ()

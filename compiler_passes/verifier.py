@@ -16,7 +16,7 @@ from kvc.graphs.program import Program
 
 
 def verify(program: Program, stage: Stage, *, after: str, before: Program | None = None) -> None:
-    """Raise KvcError with every violation (KVC320 to KVC332).
+    """Raise KvcError with every violation (KVC320 to KVC333).
 
     ``after`` names the pass in messages; ``before`` is the program that it was given: accesses of pools must keep their
     order, and graphs that are still the same objects at the same stage need no second look.
@@ -29,7 +29,7 @@ def verify(program: Program, stage: Stage, *, after: str, before: Program | None
         found += (
             Diagnostic(code, f"after {after}, {where}: {problem}")
             for code, rule in PROGRAM_RULES
-            for where, problem in rule(program)
+            for where, problem in rule(program, before)
         )
     if found:
         raise KvcError(found)

@@ -13,9 +13,12 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "compile_spec": "kvc.compiler",
     "load": "kvc.runtime.loader",
+    "LoadedArtifact": "kvc.runtime.loader",
+    "Cache": "kvc.runtime.cache",
     "CacheManager": "kvc.runtime.cache_manager",
     "GraphRunner": "kvc.runtime.graph_runner",
     "Request": "kvc.runtime.batch",
+    "OutOfPages": "kvc.runtime.out_of_pages",
     "KvcError": "kvc.diagnostics",
 }
 __all__ = [*_PUBLIC, "__version__"]

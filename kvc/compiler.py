@@ -1,13 +1,14 @@
 """Spec -> plan -> program -> passes -> artifact, in one call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvc.artifact import Artifact, write_artifact
 from kvc.compiler_passes.infra import ProgramPass
 from kvc.compiler_passes.manager import PIPELINE, CompileLog, Printer, run_passes
-from kvc.diagnostics import Source
+from kvc.diagnostics import KvcError, Source
 from kvc.graphs.lowering.lower import lower
 from kvc.plan import make_plan
 from kvc.specs import load_spec
@@ -41,12 +42,14 @@ def compile_spec(
     ``printer(pass, text)`` gets the text of every graph. Raises KvcError with every finding of the spec, with every
     layer that can be planned and not compiled yet, or KVC3xx where a pass fails or a required one does not fire.
     """
-    resolved = without_folders(spec if isinstance(spec, ResolvedSpec) else load_spec(spec))
-    require_compilable(resolved)
+    given = spec if isinstance(spec, ResolvedSpec) else load_spec(spec)
+    require_compilable(given)
+    resolved = without_folders(given)
     plan = make_plan(resolved, device_bytes)
-    program, log = run_passes(
-        lower(resolved, plan), require=resolved.require, print_after=print_after, printer=printer, passes=passes
-    )
+    with _citing(given.file):
+        program, log = run_passes(
+            lower(resolved, plan), require=resolved.require, print_after=print_after, printer=printer, passes=passes
+        )
     description = {"file": resolved.file, "digest": resolved.digest, "values": resolved.values}
     return Compiled(Artifact(description, plan, program, log.to_json()), log)
 
@@ -55,6 +58,21 @@ def without_folders(spec: ResolvedSpec) -> ResolvedSpec:
     """The spec citing file names only: artifacts hold no path of the machine that made them."""
     runs = tuple(replace(run, source=_base_name(run.source)) for run in spec.runs)
     return replace(spec, file=Path(spec.file).name, runs=runs)
+
+
+@contextmanager
+def _citing(file: str) -> Iterator[None]:
+    """Let findings cite ``file`` as the user gave it, not by its bare name."""
+    try:
+        yield
+    except KvcError as error:
+        name = Path(file).name
+        raise KvcError(
+            replace(found, source=replace(found.source, path=file))
+            if found.source and found.source.path == name
+            else found
+            for found in error.diagnostics
+        ) from error
 
 
 def _base_name(source: Source) -> Source:

@@ -60,7 +60,9 @@ def inverse_frequencies(rope: RopeParams) -> Scaled:
     """Radians a position for each of the R/2 pairs, float64, and the factor on cosines and sines; raises KVC556."""
     if rope.kind not in KINDS:
         raise fail("KVC556", f"rope kind {rope.kind!r} is not known", help=f"one of {', '.join(KINDS)}")
-    frequencies = rope.theta ** -(torch.arange(0, rope.dim, 2, dtype=torch.float64) / rope.dim)
+    # Powers by Python's libm: vectorised ones differ by an ulp between CPUs, which positions multiply by up to 2^17.
+    powers = [rope.theta ** -(index / rope.dim) for index in range(0, rope.dim, 2)]
+    frequencies = torch.tensor(powers, dtype=torch.float64)
     try:
         return KINDS[rope.kind](frequencies, rope.theta, dict(rope.params))
     except KeyError as missing:

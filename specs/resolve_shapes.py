@@ -21,6 +21,8 @@ def _rope(rope: Rope, width: int) -> resolved.Rope | None:
     if rope == "none":
         return None
     own = rope.model_dump(exclude_none=True, exclude=_ROPE_OWN)
+    if own.get("truncate") is True:  # what every reader of the numbers takes for granted
+        del own["truncate"]
     params = tuple(sorted((name, float(value)) for name, value in own.items()))
     return resolved.Rope(rope.kind, rope.layout, rope.dim or width, float(rope.theta), params)
 

@@ -58,6 +58,7 @@ class YarnRope(_Rope):
     mscale: Positive | None = None
     mscale_all_dim: Positive | None = None
     attention_factor: Positive | None = None
+    truncate: Annotated[bool, Field(description="the ramp between the betas starts and ends at whole pairs")] = True
 
 
 Rope = Annotated[

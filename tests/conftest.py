@@ -1,8 +1,16 @@
-"""Options of the whole suite."""
+"""Options and fixtures of the whole suite."""
 
 import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from kvc.cli import main
+
+# The graphs of tests are tiny: threads cost more than they save, and several test processes share the machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,3 +27,23 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def accept_graphs(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--accept-graphs"))
+
+
+@pytest.fixture
+def run_kvc(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    """``run_kvc("check", "a.yaml")`` -> exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kvc", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        output = capsys.readouterr()
+        return int(stopped.value.code or 0), output.out, output.err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def checkout_path() -> str:
+    """PYTHONPATH for a subprocess that runs elsewhere: this checkout first."""
+    return os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))

@@ -18,10 +18,10 @@ TIMES = re.compile(r" *\d+ ms")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
-def run(command: str, folder: Path) -> str:
+def run(command: str, folder: Path, python_path: str) -> str:
     """What a console shows: stdout and stderr of the command in a folder that holds the documents' files."""
     (folder / "docs").symlink_to(ROOT / "docs")
-    env = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "120", "NO_COLOR": "1"}
+    env = os.environ | {"PYTHONPATH": python_path, "COLUMNS": "120", "NO_COLOR": "1"}
     script = command.replace("kvc ", f"{sys.executable} -m kvc ", 1)
     done = subprocess.run(["bash", "-c", script], cwd=folder, env=env, text=True, stdout=-1, stderr=subprocess.STDOUT)
     return done.stdout
@@ -37,8 +37,10 @@ def blocks() -> list:
 
 
 @pytest.mark.parametrize(("document", "command", "shown"), blocks())
-def test_console_blocks_show_real_output(document: str, command: str, shown: str, tmp_path: Path, request):
-    printed = run(command, tmp_path)
+def test_console_blocks_show_real_output(
+    document: str, command: str, shown: str, tmp_path: Path, checkout_path: str, request
+):
+    printed = run(command, tmp_path, checkout_path)
     if request.config.getoption("--accept-docs"):
         path = ROOT / document
         path.write_text(path.read_text().replace(f"$ {command}\n{shown}```", f"$ {command}\n{printed}```"))

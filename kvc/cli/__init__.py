@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "plan": "show where every byte of the cache goes, and how many tokens fit",
     "compile": "compile a spec to an artifact that engines load and replay",
     "inspect": "show what an artifact holds",
+    "run": "generate text with a real model on the compiled cache",
     "diff": "compare two specs or artifacts: memory and graphs",
     "explain": "explain a diagnostic code, or list all codes",
     "schema": "print the JSON Schema of spec files",

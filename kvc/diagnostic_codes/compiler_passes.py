@@ -90,4 +90,9 @@ CODES: dict[str, Code] = {
         "a capture plan with a gap",
         _BUG + "The plan has a refresh rule for every input of every callable of the generation phase.",
     ),
+    "KVC333": Code(
+        "the page table of another pool",
+        _BUG + "A layer finds its rows through the page table of the pool that it is bound to; through another one it "
+        "would read and write the rows of other layers.",
+    ),
 }

@@ -46,19 +46,20 @@ CODES: dict[str, Code] = {
     ),
     "KVC508": Code(
         "a cache that cannot be allocated",
-        "Say how large the cache is in exactly one way (`num_slots`, `tokens` or `memory`), large enough for one page of "
-        "every lifecycle and small enough for the device.",
+        "Say how large the cache is in exactly one way (`num_slots`, `tokens` or `memory`), large enough for one page "
+        "of every lifecycle and small enough for the device.",
         "artifact.allocate(num_slots=0)",
     ),
     "KVC509": Code(
         "a constant differs from the artifact's",
-        "The artifact holds the sha256 of each rope table. A machine whose math library computes another table would "
-        "give other cache bytes, silently.",
+        "The artifact holds the sha256 of each rope table. A math library that rounds one cosine otherwise gives "
+        "another table: the cache works, but its bytes may differ by an ulp from those of a machine with the recorded "
+        "one. It is a warning.",
     ),
     "KVC510": Code(
         "out of pages",
-        "The free slots do not hold the step. The exception says what is needed and free in each pool group, which part "
-        "of the step fits now (`fitting`), and who could be preempted (`holders`). Nothing has changed.",
+        "The free slots do not hold the step. The exception says what is needed and free in each pool group, which "
+        "part of the step fits now (`fitting`), and who could be preempted (`holders`). Nothing has changed.",
         "kvc.runtime.out_of_pages.OutOfPages",
     ),
     "KVC511": Code(
@@ -94,8 +95,8 @@ CODES: dict[str, Code] = {
     ),
     "KVC525": Code(
         "a bucket or tensor that cannot be captured",
-        "A bucket is captured once and replayed after that; registered tensors are tensors on a CPU, each either static "
-        "or copied.",
+        "A bucket is captured once and replayed after that; registered tensors are tensors on a CPU, each either "
+        "static or copied.",
         "runner.replay(16, values)  # only 8 is captured",
     ),
 }

@@ -110,9 +110,11 @@ def make_step(requests: Sequence[Request], manager: CacheManager, buckets: Seque
     """Shape a step; the manager is asked for lengths and not changed.
 
     KVC504: no requests, an unknown phase, a request that is no `Request`, context after generation, generation requests
-    of unequal tokens; KVC502: a sequence twice.
+    of unequal tokens; KVC502: a sequence twice; KVC501: an unknown one.
     """
     _check_requests(requests)
+    for request in requests:
+        manager.committed(request.id)
     parts, start = [], 0
     for phase in PHASES:
         chosen = tuple(request for request in requests if request.phase == phase)
@@ -149,6 +151,8 @@ def _check_requests(requests: Sequence[Request]) -> None:
     if not requests:
         raise fail("KVC504", "a step of no requests")
     for request in requests:
+        if not isinstance(request, Request):
+            raise fail("KVC504", f"{request!r} is not a Request", help="use kvc.Request(id, tokens, phase)")
         if request.phase not in PHASES:
             raise fail(
                 "KVC504", f"sequence {request.id!r}: unknown phase {request.phase!r}", help="use " + " or ".join(PHASES)

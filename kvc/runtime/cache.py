@@ -50,6 +50,7 @@ class Cache:
         self._bound = [self._bind(layer) for layer in range(len(program.bindings))]
         self._step: Step | None = None
         self._values: dict[Phase, Tensors] = {}
+        self._done: set[int] = set()
 
     # Sequences
 
@@ -75,8 +76,6 @@ class Cache:
         """
         if self._step is not None:
             raise fail("KVC505", "begin while a step is open", help="commit it or abort it first")
-        for request in requests:
-            self.manager.committed(request.id)
         step = make_step(requests, self.manager, self.program.buckets)
         # Own rows of a generation step are read back from the pools, so its pages are held whatever is accepted.
         rollback = {request.id: request.tokens for request in requests if request.phase == "generation"}
@@ -123,19 +122,24 @@ class Cache:
             out = self._graphs[signature, part.phase].run({**bound, **self._values[part.phase], **rows})["out"]
             parts.append(out[:count])
             start += count
+        self._done.add(layer)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def commit(self, step: Step, accepted: Mapping[SequenceId, int] | None = None) -> None:
         """End the step; ``accepted`` of each sequence's tokens count, all of them where it says nothing.
 
-        0 undoes the step for a sequence. KVC505 for a step that is not open, KVC507 for a count that cannot be.
+        0 undoes the step for a sequence. KVC505 for a step that is not open, or some of whose layers have not run (a
+        captured step calls none); KVC507 for a count that cannot be.
         """
         self._check_open(step)
         accepted = accepted or {}
         unknown = [name for name in accepted if name not in step.rows]
         if unknown:
             raise fail("KVC507", f"sequence {unknown[0]!r} is not in the step; it has {list(step.rows)}")
-        self.manager.commit({request.id: accepted.get(request.id, request.tokens) for request in step.requests})
+        counts = {request.id: accepted.get(request.id, request.tokens) for request in step.requests}
+        if any(counts.values()):
+            self._check_layers()
+        self.manager.commit(counts)
         self._close()
 
     def abort(self, step: Step) -> None:
@@ -158,9 +162,10 @@ class Cache:
     def _open(self, step: Step, prologue: bool) -> None:
         placed = self._packer.place(step)
         end = self._packer.pack(step, placed, self._host.numpy())
-        self.step_buffer[:end].copy_(self._host[:end], non_blocking=True)
+        # Blocking: the next step writes the same host buffer.
+        self.step_buffer[:end].copy_(self._host[:end])
         self._sections = {part.phase: self._views(part.phase, placed) for part in step.parts}
-        self._step, self._values = step, {}
+        self._step, self._values, self._done = step, {}, set()
         if prologue:
             self.prologue(step)
 
@@ -185,6 +190,12 @@ class Cache:
         if step is not self._step:
             message = "this step is not open: it was committed, or another cache began it"
             raise fail("KVC505", message, help="begin gives a step, commit ends it")
+
+    def _check_layers(self) -> None:
+        missing = [layer for layer in range(len(self._bound)) if layer not in self._done]
+        if self._done and missing:
+            message = f"layer {missing[0]} has not run: its rows of this step would be missing from the cache"
+            raise fail("KVC505", message, help="call layer for every layer, or abort the step")
 
     def _layer(self, layer: int) -> Tensors:
         if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < len(self._bound):

@@ -116,6 +116,9 @@ class CacheManager:
         rollback = rollback or {}
         for sequence, count in tokens.items():
             self._check_extend(sequence, count)
+        for sequence, count in rollback.items():
+            if not 0 <= count <= tokens.get(sequence, 0):
+                raise fail("KVC504", f"sequence {sequence!r}: {count} tokens to roll back of {tokens.get(sequence, 0)}")
         if sum(tokens.values()) > self.limits.max_tokens:
             raise self._over("max_tokens", "the step", sum(tokens.values()))
         new = {name: self._new_pages(self._find(name), n, rollback.get(name, 0)) for name, n in tokens.items()}
@@ -182,8 +185,8 @@ class CacheManager:
     def _check_commit(self, sequence: _Sequence, count: int) -> None:
         if not sequence.scheduled:
             raise fail("KVC507", f"sequence {sequence.id!r} has no tokens in flight", help="extend it first")
-        if not 0 <= count <= sequence.scheduled:
-            message = f"sequence {sequence.id!r}: {count} accepted tokens of {sequence.scheduled} scheduled"
+        if not isinstance(count, int) or not 0 <= count <= sequence.scheduled:
+            message = f"sequence {sequence.id!r}: {count!r} accepted tokens of {sequence.scheduled} scheduled"
             raise fail("KVC507", message)
         if count and not all(self._holds(sequence, cycle, sequence.committed + count) for cycle in self.lifecycles):
             message = f"sequence {sequence.id!r}: pages for only {count} of {sequence.scheduled} tokens were not kept"

@@ -1,20 +1,19 @@
 """Makes the tensors that a program names as constants, and checks that they are the ones it was compiled for."""
 
-import hashlib
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from kvc.diagnostics import fail
 from kvc.graphs.program import Constant
 from kvc.ops.codecs import scale_operand
-from kvc.ops.rope_table import rope_table
+from kvc.ops.rope_table import rope_table, table_digest
 from kvc.specs.resolved import Rope
 
 
 def make_constants(constants: Mapping[str, Constant], device: str | torch.device) -> dict[str, torch.Tensor]:
-    """Constant id -> tensor on ``device``; KVC509 for a table whose bytes are not those in the program."""
+    """Constant id -> tensor on ``device``; warns KVC509 of a table whose bytes are not those in the program."""
     return {name: _MAKERS[constant.kind](name, constant.params).to(device) for name, constant in constants.items()}
 
 
@@ -26,10 +25,10 @@ def _rope_table(name: str, params: Mapping[str, Any]) -> torch.Tensor:
     fields = params["rope"]
     rope = Rope(**{**fields, "params": tuple(sorted(dict(fields["params"]).items()))})
     table = rope_table(rope, params["rows"])
-    digest = hashlib.sha256(table.numpy().tobytes()).hexdigest()
+    digest = table_digest(table)
     if digest != params["sha256"]:
-        message = f"{name}: this machine computes another rope table ({digest[:12]}) than the artifact's"
-        raise fail("KVC509", message, help="compile the spec again on this machine")
+        what = f"{name} is another table on this machine ({digest[:12]}) than where the artifact was compiled"
+        warnings.warn(f"KVC509: {what}; cache bytes may differ by an ulp between the two", stacklevel=2)
     return table
 
 

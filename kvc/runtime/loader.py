@@ -67,8 +67,11 @@ class LoadedArtifact:
         """
         sizes = {"num_slots": num_slots, "tokens": tokens, "memory": memory}
         given = {name: value for name, value in sizes.items() if value is not None}
+        _check_numbers(given)
+        if fill not in range(256):
+            raise fail("KVC508", f"fill={fill!r} is not a byte")
         slots = self._slots(given)
-        if len(slots) != len(self.plan.pool_groups) or min(slots) < 1:
+        if len(slots) != len(self.plan.pool_groups) or not all(slots):
             message = f"{given or 'the plan'} gives {slots} slots in {len(self.plan.pool_groups)} pool groups"
             raise fail("KVC508", message, help="every pool group needs at least one slot")
         return Cache(self.plan, self.program, self.limits, slots, device, fill)
@@ -96,7 +99,17 @@ class LoadedArtifact:
         if None in slots:
             message = "no size is given and the artifact was compiled without a memory size"
             raise fail("KVC508", message, help="pass num_slots, tokens or memory")
-        return [count for count in slots if count is not None]
+        return [count or 0 for count in slots]
+
+
+def _check_numbers(sizes: dict[str, Any]) -> None:
+    for name, value in sizes.items():
+        numbers = value if name == "num_slots" and isinstance(value, list | tuple) else [value]
+        if not all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers):
+            raise fail("KVC508", f"{name}={value!r} is not a number of {_UNITS[name]}")
+
+
+_UNITS = {"num_slots": "slots", "tokens": "tokens", "memory": "bytes"}
 
 
 def load(directory: str | Path) -> LoadedArtifact:

@@ -50,9 +50,11 @@ class PoolMemory:
 def _aligned_bytes(shape: tuple[int, int], device: str | torch.device, fill: int) -> torch.Tensor:
     """A uint8 tensor whose first byte is aligned, whatever the allocator gives."""
     try:
-        memory = torch.full((prod(shape) + ALIGNMENT,), fill, dtype=torch.uint8, device=device)
+        memory = torch.zeros(prod(shape) + ALIGNMENT, dtype=torch.uint8, device=device)
     except (RuntimeError, MemoryError) as error:
         message = f"{prod(shape):,} bytes of {device} memory for {shape[0]} slots are not to be had"
         raise fail("KVC508", message, help="allocate fewer slots") from error
+    if fill:
+        memory.fill_(fill)
     start = -memory.data_ptr() % ALIGNMENT
     return memory[start : start + prod(shape)].view(shape)

@@ -81,8 +81,8 @@ def _rope_limits(spec: Spec) -> Iterator[Hit]:
         if isinstance(rope, Llama3Rope) and rope.low_freq_factor >= rope.high_freq_factor:
             message = "`low_freq_factor` must be less than `high_freq_factor`"
             yield Hit((*loc, "rope", "low_freq_factor"), message, "Llama 3.1 has 1.0 and 4.0")
-        if isinstance(rope, YarnRope) and rope.beta_slow >= rope.beta_fast:
-            message = "`beta_slow` must be less than `beta_fast`"
+        if isinstance(rope, YarnRope) and rope.beta_slow > rope.beta_fast:
+            message = "`beta_slow` must not exceed `beta_fast`"
             yield Hit((*loc, "rope", "beta_slow"), message, "YaRN's own are 1 and 32")
 
 

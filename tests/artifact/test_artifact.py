@@ -44,11 +44,10 @@ def test_reads_back_what_was_written(compiled: Compiled, written: Path):
     assert diff_programs(artifact.program, compiled.artifact.program) == ()
 
 
-def test_two_compilations_give_equal_bytes(written: Path, tmp_path: Path):
+def test_two_compilations_give_equal_bytes(written: Path, tmp_path: Path, checkout_path: str):
     """The second one in a new process with another hash seed and another working directory."""
     script = "from kvc.compiler import compile_spec; compile_spec('tiny-fp8').write('second')"
-    root = Path(__file__).parents[2]
-    env = {"PYTHONPATH": str(root), "PYTHONHASHSEED": "77", "PATH": ""}
+    env = {"PYTHONPATH": checkout_path, "PYTHONHASHSEED": "77", "PATH": ""}
     subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path, env=env)
     assert files(tmp_path / "second") == files(written)
 
@@ -109,8 +108,10 @@ compiled.write("out", force=True)
 
 
 @pytest.mark.parametrize(("method", "survived"), [("write_text", 0), ("write_text", 3), ("rename", 0)])
-def test_a_kill_leaves_nothing_under_the_final_name(compiled: Compiled, tmp_path: Path, method: str, survived: int):
-    env = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
+def test_a_kill_leaves_nothing_under_the_final_name(
+    compiled: Compiled, tmp_path: Path, checkout_path: str, method: str, survived: int
+):
+    env = {"PYTHONPATH": checkout_path, "PATH": ""}
     command = [sys.executable, "-c", KILLED, method, str(survived)]
     died = subprocess.run(command, cwd=tmp_path, env=env)
     assert died.returncode == -signal.SIGKILL
@@ -152,11 +153,11 @@ def test_damage_is_named(written: Path, damage, code: str):
     assert code_of(read_artifact, written) == code
 
 
-def test_an_artifact_loads_without_pydantic(written: Path):
+def test_an_artifact_loads_without_pydantic(written: Path, checkout_path: str):
     script = (
         "import sys; sys.modules['pydantic'] = None\n"
         "import kvc; kvc.load('out').plan.name\n"
         "assert 'yaml' not in sys.modules and 'transformers' not in sys.modules"
     )
-    env = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
+    env = {"PYTHONPATH": checkout_path, "PATH": ""}
     subprocess.run([sys.executable, "-c", script], check=True, cwd=written.parent, env=env)

@@ -18,13 +18,13 @@ ops = torch.ops.kvc
 def test_equals_the_ops_it_fuses(shape, encoding, with_rope):
     args, kwargs = OPS["append_gqa"].example(replace(SHAPES[shape], encoding=encoding))
     pool, q, k, v, table, positions, rows, k_scale, v_scale = args
-    table = table if with_rope else None
+    angles = (table, positions) if with_rope else (None, None)
     expected = pool.clone()
     turned = [ops.rope.default(x, table, positions, layout=kwargs["layout"]) if with_rope else x for x in (q, k)]
     quantize = OPS[f"quantize_{encoding}"].overload
     planes = [quantize(turned[1], k_scale), quantize(v, v_scale)]
     ops.store_rows.default(expected, planes, rows, tokens_per_page=kwargs["tokens_per_page"])
-    found = ops.append_gqa.default(pool, q, k, v, table, *args[5:], **kwargs)
+    found = ops.append_gqa.default(pool, q, k, v, *angles, *args[6:], **kwargs)
     assert torch.equal(pool, expected)
     assert torch.equal(found[0], turned[0]) and torch.equal(found[1], turned[1])
     assert found[0].data_ptr() != q.data_ptr() and found[1].data_ptr() != k.data_ptr()
@@ -37,6 +37,14 @@ def test_k_is_returned_only_where_asked_for():
     q, empty = ops.append_gqa.default(*other, **{**kwargs, "keep_k": False})
     assert k.shape == (6, 2, 32) and empty.shape == (0, 2, 32) and q.shape == (6, 4, 32)
     assert torch.equal(args[0], other[0])
+
+
+def test_without_q_the_same_bytes_are_stored():
+    args, kwargs = OPS["append_gqa"].example(Shape())
+    other, _ = OPS["append_gqa"].example(Shape())
+    _, expected = ops.append_gqa.default(*args, **kwargs)
+    q, k = ops.append_gqa.default(other[0], None, *other[2:], **kwargs)
+    assert torch.equal(args[0], other[0]) and torch.equal(k, expected) and q.shape == (0, 2, 32)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

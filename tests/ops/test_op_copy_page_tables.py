@@ -4,7 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-copy = torch.ops.kvc.copy_page_tables.default
+from kvc.ops import OPS
+
+copy = OPS["copy_page_tables"].overload
 
 
 @given(st.data())

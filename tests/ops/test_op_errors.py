@@ -49,6 +49,7 @@ CASES = [
     ("append_gqa", 3, lambda t: t[:, :1], "KVC551", "kvc::append_gqa: v: axis Hk is 1, expected 2"),
     ("append_gqa", 5, lambda t: t + 99, "KVC552", "kvc::append_gqa: positions[0] is"),
     ("append_gqa", 6, lambda t: t * 0, "KVC553", "kvc::append_gqa: rows: write row 0 is given 6 times"),
+    ("append_gqa", 5, lambda _: None, "KVC551", "kvc::append_gqa: positions: go with table: give both or neither"),
     ("append_gqa", 8, lambda _: None, "KVC551", "kvc::append_gqa: v_scale: is missing"),
     ("append_gqa", "tokens_per_page", lambda _: 32, "KVC551", "axis page_bytes is 2048, expected 4096"),
     ("append_gqa", "tokens_per_page", lambda _: -1, "KVC551", "tokens_per_page: is -1"),

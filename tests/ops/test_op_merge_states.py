@@ -7,7 +7,9 @@ import pytest
 import torch
 from op_oracles import naive_attention
 
-merge = torch.ops.kvc.merge_states.default
+from kvc.ops import OPS
+
+merge = OPS["merge_states"].overload
 
 
 def parts(count, generator, keys=24):

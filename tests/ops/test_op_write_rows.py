@@ -4,7 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-write_rows = torch.ops.kvc.write_rows.default
+from kvc.ops import OPS
+
+write_rows = OPS["write_rows"].overload
 
 
 @given(st.data())
@@ -35,3 +37,10 @@ def test_no_sequence_and_many_tokens():
     table = torch.arange(8195, dtype=torch.int32).flip(0)[None]
     found = write_rows(table.t().contiguous().t(), positions, nothing * 0, tokens_per_page=8)
     assert torch.equal(found, (8194 - positions // 8) * 8 + positions % 8)
+
+
+def test_pages_not_held_are_not_written():
+    table = torch.tensor([[-1, 2], [3, -1]], dtype=torch.int32)
+    ids = torch.tensor([0, 0, 1, 1], dtype=torch.int32)
+    found = write_rows(table, torch.tensor([5, 13, 5, 13], dtype=torch.int32), ids, tokens_per_page=8)
+    assert found.tolist() == [-1, 21, 29, -1]

@@ -228,6 +228,9 @@ def test_calls_in_the_wrong_order():
     assert code_of(cache.layer, 0, *inputs) == "KVC505"
     cache.prologue(step)
     cache.layer(0, *inputs)
+    assert code_of(cache.commit, step) == "KVC505"
+    for layer in layers(cache):
+        cache.layer(layer, *rows(cache, "a", layer, 0, 3))
     assert code_of(cache.begin, [Request("a", 3)]) == "KVC505"
     assert code_of(cache.padding_step, 1) == "KVC505"
     assert code_of(cache.preempt, "a") == "KVC505"
@@ -241,7 +244,10 @@ def test_calls_in_the_wrong_order():
     assert cache.manager.committed("a") == 3
 
 
-@pytest.mark.parametrize("requests", [[], [Request("x", 1)], [Request("a", -1)], [Request("a", 10**6)]])
+@pytest.mark.parametrize(
+    "requests",
+    [[], [Request("x", 1)], [Request("x", 1, "generation")], ["a"], [Request("a", -1)], [Request("a", 10**6)]],
+)
 def test_a_refused_begin_opens_no_step(requests):
     cache = new_cache("tiny-bf16")
     cache.admit("a")

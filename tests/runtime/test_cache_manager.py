@@ -161,6 +161,9 @@ def test_out_of_pages_that_preemption_solves():
         (lambda p: p.extend({"a": 0}), "KVC504"),
         (lambda p: p.extend({"a": True}), "KVC504"),
         (lambda p: p.extend({"a": 2.0}), "KVC504"),
+        (lambda p: p.extend({"a": 2}, {"a": 3}), "KVC504"),
+        (lambda p: p.extend({"a": 2}, {"a": -1}), "KVC504"),
+        (lambda p: p.extend({"a": 2}, {"b": 1}), "KVC504"),
         (lambda p: p.extend({"a": 1, "b": 25}), "KVC503"),
         (lambda p: p.extend({"a": 9, "b": 8}), "KVC503"),
         (lambda p: p.commit({"a": 1}), "KVC507"),
@@ -187,6 +190,7 @@ def test_refused_calls_change_nothing(call, code):
         (lambda p: p.release("a"), "KVC505"),
         (lambda p: p.commit({"a": 5}), "KVC507"),
         (lambda p: p.commit({"a": -1}), "KVC507"),
+        (lambda p: p.commit({"a": 1.0}), "KVC507"),
         (lambda p: p.commit({"a": 1, "b": 1}), "KVC507"),
     ],
 )
@@ -298,6 +302,7 @@ def step(pages, model, idle, rng):
         assert snapshot(pages) == before
         assert any(short.needed > short.free for short in answer.groups.values())
         tokens = dict(answer.fitting)
+        rollback = {name: min(rollback[name], n) for name, n in tokens.items()}
         pages.extend(tokens, rollback)
     for name, n in tokens.items():
         model.state[name] = (model.state[name][0], n, rollback[name])

@@ -1,0 +1,89 @@
+"""Whole decode steps of a model, captured once a bucket and replayed: prologue, every layer, logits."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kvc import compat
+from kvc.integrations.transformers.caches import ForwardCall, OpenStep, StepCache
+from kvc.integrations.transformers.packing import Packing
+from kvc.runtime.batch import Request, Step
+from kvc.runtime.graph_runner import GraphRunner
+
+
+class CapturedDecode:
+    """Decode steps of one token a sequence on fixed memory.
+
+    What changes between replays is the packed step buffer and the token ids; weights, pools and constants stay where
+    they are.
+    """
+
+    def __init__(self, model: Any, kvc_cache: Any, num_layers: int) -> None:
+        self.model, self.kvc_cache, self.num_layers = model, kvc_cache, num_layers
+        self._graphs = GraphRunner()
+        self._ids: dict[int, Tensor] = {}
+        self._cache_name = compat.cache_argument(model)
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Buckets captured so far, in sequences."""
+        return tuple(self._ids)
+
+    def capture(self, bucket: int) -> None:
+        """Record a decode step of ``bucket`` sequences, on padding, so that no page is written."""
+        ids = torch.zeros(1, bucket, dtype=torch.int64, device=self.model.device)
+        step = self.kvc_cache.padding_step(bucket, prologue=False)
+        try:
+            self._graphs.capture(bucket, lambda: self.forward(step, ids), self._static(), self._copied(ids))
+        finally:
+            self.kvc_cache.abort(step)
+        self._ids[bucket] = ids
+
+    def replay(self, requests: Sequence[Request], ids: Sequence[int]) -> Tensor:
+        """Logits ``[len(ids), vocabulary]`` of a generation step of a captured bucket, valid until the next replay."""
+        step = self.kvc_cache.begin(requests, prologue=False)
+        try:
+            bucket = step.bucket[0]
+            static_ids = self._ids[bucket]
+            static_ids.zero_()[0, : len(ids)] = torch.tensor(ids)
+            logits = self._graphs.replay(bucket, self._copied(static_ids))
+        except BaseException:
+            self.kvc_cache.abort(step)
+            raise
+        self.kvc_cache.commit(step)
+        return logits[: len(ids)]
+
+    def forward(self, step: Step, ids: Tensor) -> Tensor:
+        """What is captured: prologue and model over ids ``[1, bucket]`` of an open step; logits ``[bucket, V]``."""
+        self.kvc_cache.prologue(step)
+        cache = _OpenCache(self.kvc_cache, self.num_layers, step)
+        # Positions are kvc's: the model's own are not read, and would be made from a host number here.
+        out = self.model(input_ids=ids, position_ids=torch.zeros_like(ids), use_cache=True, **{self._cache_name: cache})
+        return out.logits[0]
+
+    def _static(self) -> dict[str, Tensor]:
+        weights = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        return weights | self.kvc_cache.static_tensors
+
+    def _copied(self, ids: Tensor) -> dict[str, Tensor]:
+        return {"ids": ids, "step": self.kvc_cache.step_buffer}
+
+
+class _OpenCache(StepCache):
+    """The cache of a forward whose step somebody else began and will end; its tokens are padded to the bucket."""
+
+    def __init__(self, kvc_cache: Any, num_layers: int, step: Step) -> None:
+        super().__init__(kvc_cache, num_layers)
+        self._step = step
+
+    def open(self, call: ForwardCall) -> OpenStep:
+        """The step that is open already."""
+        return OpenStep(self._step, Packing(call.batch, call.length))
+
+    def close(self, opened: OpenStep, call: ForwardCall) -> None:
+        """Left to whoever began the step."""
+
+    def abort(self, opened: OpenStep) -> None:
+        """Left to whoever began the step."""

@@ -1,0 +1,110 @@
+"""Small random models of every family, and the specs that describe them."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from kvc.compiler import compile_spec
+from kvc.runtime.loader import LoadedArtifact
+
+VOCABULARY = 97
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+_SHARED = {
+    "vocab_size": VOCABULARY,
+    "intermediate_size": 48,
+    "initializer_range": 0.2,  # large enough for peaked attention and clear winners among the logits
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "eos_token_id": None,
+    "bos_token_id": None,
+}
+_CONFIGS = {
+    "llama-odd-heads": (
+        LlamaForCausalLM,
+        lambda: LlamaConfig(
+            hidden_size=36, num_hidden_layers=2, num_attention_heads=9, num_key_value_heads=3, head_dim=8, **_SHARED
+        ),
+    ),
+    "llama-scaled-rope-tied": (
+        LlamaForCausalLM,
+        lambda: LlamaConfig(
+            hidden_size=40,
+            num_hidden_layers=4,
+            num_attention_heads=5,
+            num_key_value_heads=1,
+            head_dim=16,
+            tie_word_embeddings=True,
+            rope_parameters=dict(LLAMA3_ROPE),
+            **_SHARED,
+        ),
+    ),
+    "qwen3": (
+        Qwen3ForCausalLM,
+        lambda: Qwen3Config(
+            hidden_size=42, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=16, **_SHARED
+        ),
+    ),
+}
+MODELS = tuple(_CONFIGS)
+
+
+def make_model(name: str, dtype: torch.dtype = torch.float32) -> Any:
+    """A random model of ``MODELS`` in eval mode, the same every time."""
+    kind, config = _CONFIGS[name]
+    torch.manual_seed(7)
+    return kind(config()).to(dtype).eval()
+
+
+def spec_values(config: Any, encoding: str = "fp32", dtype: str = "fp32", **target: Any) -> dict[str, Any]:
+    """The spec of a model as YAML values."""
+    rope = dict(config.rope_parameters)
+    params = {"kind": rope.pop("rope_type"), "theta": rope.pop("rope_theta")}
+    original = rope.pop("original_max_position_embeddings", None)
+    params |= rope | ({"original_max_position": original} if original else {})
+    layer = {
+        "kind": "gqa",
+        "repeat": config.num_hidden_layers,
+        "heads": config.num_attention_heads,
+        "kv_heads": config.num_key_value_heads,
+        "head_dim": config.head_dim,
+        "rope": params,
+    }
+    cache: dict[str, Any] = {"encoding": encoding, "tokens_per_page": 8}
+    if encoding == "fp8":
+        cache["scales"] = {"source": "unit"}
+    limits = {"device": "cpu", "max_sequences": 8, "max_seq_len": 256, "max_tokens": 512, "buckets": [1, 2, 4, 8]}
+    return {
+        "kvc": 1,
+        "name": f"{config.model_type}-{encoding}",
+        "model": {"dtype": dtype, "max_position": 512, "layers": [layer]},
+        "cache": cache,
+        "target": limits | target,
+    }
+
+
+def write_spec(folder: Path, values: dict[str, Any]) -> Path:
+    """The values as a spec file."""
+    path = folder / f"{values['name']}.yaml"
+    path.write_text(yaml.safe_dump(values, sort_keys=False))
+    return path
+
+
+def compile_for(folder: Path, model: Any, encoding: str = "fp32", dtype: str = "fp32", **target: Any) -> LoadedArtifact:
+    """A compiled cache for a model."""
+    path = write_spec(folder, spec_values(model.config, encoding, dtype, **target))
+    return LoadedArtifact(compile_spec(path).artifact)
+
+
+def token_ids(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Random token ids, none of them padding."""
+    return torch.randint(3, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
