@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
+from kvc.compat import tree_leaves
 from kvc.diagnostics import KvcError, fail
 from kvc.runtime.recorder import RecordedOp, Recorder
 

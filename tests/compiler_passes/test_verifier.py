@@ -1,6 +1,7 @@
 """One broken thing per rule: the code, the pass, the graph and the canonical line must be named."""
 
 import copy
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -243,6 +244,41 @@ def test_context_graph_keeps_the_order_of_accesses() -> None:
     problem = "the accesses of pool.history were WR and are RW (W: write, R: read)"
     assert (one.code, one.message) == ("KVC327", f"after fuse_x, gqa0.context: {problem}")
     assert one.source is not None and one.source.line == 9
+
+
+def without_calls(graph: Graph, *ops: str) -> Graph:
+    """The graph without its calls of some ops; what used their results uses the first input."""
+    work = graph.copy()
+    for node in reversed([node for node in work.calls if any(is_op(node, op) for op in ops)]):
+        items = [user for user in node.users if user.target is operator.getitem]
+        for value in items or [node]:
+            value.replace_all_uses_with(work.placeholders[0])
+        for gone in [*items, node]:
+            work.fx.erase_node(gone)
+    return work
+
+
+LOST = {
+    ("kvc.store_rows",): "were WR and are R",
+    ("kvc.store_rows", "kvc.gqa_context"): "were WR and are none",
+}
+
+
+@pytest.mark.parametrize("ops", LOST)
+def test_a_write_is_never_lost(ops: tuple[str, ...]) -> None:
+    program, _ = lowered("tiny-fp8")
+    key = ("gqa0", "context")
+    after = replace(program, graphs=dict(program.graphs) | {key: without_calls(program.graphs[key], *ops)})
+    messages = [one.message for one in found(verify, after, Stage.LOWERED, after="fuse_x", before=program)]
+    problem = f"the accesses of pool.history {LOST[ops]} (W: write, R: read)"
+    assert f"after fuse_x, gqa0.context: {problem}" in messages
+
+
+def test_a_read_that_nobody_uses_may_go() -> None:
+    program, _ = lowered("tiny-fp8")
+    key = ("gqa0", "context")
+    after = replace(program, graphs=dict(program.graphs) | {key: without_calls(program.graphs[key], "kvc.gqa_context")})
+    verify(after, Stage.LOWERED, after="fuse_x", before=program)
 
 
 def test_prologue_misses_an_output() -> None:
