@@ -10,7 +10,7 @@ from kvc.capabilities.storage import (
     TWINNED_COVERAGES,
     StorageCapability,
 )
-from kvc.capabilities.targets import ARCHS, MAX_LAYERS, PAGE_SIZES, PLANNED_SCALE_SOURCES
+from kvc.capabilities.targets import ARCHS, MAX_LAYERS, MAX_ROPE_TABLE, PAGE_SIZES, PLANNED_SCALE_SOURCES
 
 __all__ = [
     "ARCHS",
@@ -19,6 +19,7 @@ __all__ = [
     "KERNELS",
     "LAYER_CAPABILITIES",
     "MAX_LAYERS",
+    "MAX_ROPE_TABLE",
     "PAGE_SIZES",
     "PASSES",
     "PLANNED_SCALE_SOURCES",

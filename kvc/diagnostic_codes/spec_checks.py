@@ -134,9 +134,9 @@ CODES: dict[str, Code] = {
         'overrides: [{layers: "0-3"}]',
     ),
     "KVC126": Code(
-        "a row that the encoding has no layout for",
-        "Encodings store whole groups of values (nvfp4: 16 a scale), and the DeepSeek row formats have one width.",
-        "head_dim: 40  # under nvfp4",
+        "a table of rotary embeddings that is too large",
+        "Cosines and sines of every position up to `target.max_seq_len` are kept in fp32, in at most 16 GiB.",
+        "max_position: 1073741824\nmax_seq_len: 1073741824",
     ),
     "KVC127": Code(
         "an index key that the encoding cannot store",
@@ -211,5 +211,10 @@ CODES: dict[str, Code] = {
         "The layer can be planned; lowering has no row of its kind and coverage with this encoding, or with this twin. "
         "`docs/support.md` lists what is compiled.",
         "kvc compile SPEC  # cache: {encoding: nvfp4}",
+    ),
+    "KVC141": Code(
+        "a row that the encoding has no layout for",
+        "Encodings store whole groups of values (nvfp4: 16 a scale), and the DeepSeek row formats have one width.",
+        "head_dim: 40  # under nvfp4",
     ),
 }

@@ -51,20 +51,21 @@ def _state_heads(spec: Spec) -> Iterator[Hit]:
             yield Hit((*loc, "key_heads"), message, f"nearest divisors of {delta.value_heads}: {listed(close)}")
 
 
-def _rotated(layer: Layer) -> tuple[str, int]:
+def rotated(layer: Layer) -> tuple[str, int]:
     """Field whose features the rope rotates, and how many there are."""
     field = "head_dim" if isinstance(layer, GqaLayer) else "qk_rope_head_dim"
     return field, getattr(layer, field)
 
 
-def _with_rope(spec: Spec) -> Iterator[tuple[Loc, Any]]:
+def with_rope(spec: Spec) -> Iterator[tuple[Loc, Any]]:
+    """Layers that encode positions."""
     return ((loc, layer) for loc, layer in all_layers(spec) if getattr(layer, "rope", "none") != "none")
 
 
 def _rope_dims(spec: Spec) -> Iterator[Hit]:
-    for loc, layer in _with_rope(spec):
+    for loc, layer in with_rope(spec):
         rope = layer.rope
-        field, width = _rotated(layer)
+        field, width = rotated(layer)
         dim = rope.dim or width
         at = (*loc, "rope", "dim") if rope.dim else (*loc, field)
         if dim % 2:
@@ -76,7 +77,7 @@ def _rope_dims(spec: Spec) -> Iterator[Hit]:
 
 
 def _rope_limits(spec: Spec) -> Iterator[Hit]:
-    for loc, layer in _with_rope(spec):
+    for loc, layer in with_rope(spec):
         rope = layer.rope
         if isinstance(rope, Llama3Rope) and rope.low_freq_factor >= rope.high_freq_factor:
             message = "`low_freq_factor` must be less than `high_freq_factor`"

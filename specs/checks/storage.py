@@ -134,7 +134,7 @@ def _index_keys(spec: Spec) -> Iterator[Hit]:
 RULES: tuple[Rule, ...] = (
     Rule("KVC101", "every encoding is known", _unknown),
     Rule("KVC102", "every encoding can store the layer and hold the activation dtype", _of_kind),
-    Rule("KVC126", "rows divide into the encoding's groups", _fits),
+    Rule("KVC141", "rows divide into the encoding's groups", _fits),
     Rule("KVC127", "index keys have an encoding for them", _index_keys),
     Rule("KVC128", "names of mixed caches come with retained tokens", _mixed),
     Rule("KVC129", "retained tokens have an encoding", _retain_encoding),

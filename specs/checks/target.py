@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from kvc.capabilities import ARCHS, PASSES
+from kvc.capabilities import ARCHS, MAX_ROPE_TABLE, PASSES
+from kvc.specs.checks.layers import rotated, with_rope
 from kvc.specs.checks.rule import Hit, Rule
 from kvc.specs.models import Spec
 from kvc.specs.suggestions import listed, nearest, shortened
@@ -49,6 +50,15 @@ def _step_size(spec: Spec) -> Iterator[Hit]:
         yield Hit(("target", "max_tokens"), message, f"write at least {sequences}")
 
 
+def _rope_table(spec: Spec) -> Iterator[Hit]:
+    length = spec.target.max_seq_len
+    dims = [layer.rope.dim or rotated(layer)[1] for _, layer in with_rope(spec)]
+    row_bytes = 4 * max(dims, default=0)
+    if length * row_bytes > MAX_ROPE_TABLE:
+        message = f"the RoPE table of {length:,} positions takes {length * row_bytes:,} bytes"
+        yield Hit(("target", "max_seq_len"), message, f"write at most {MAX_ROPE_TABLE // row_bytes}")
+
+
 def _memory(spec: Spec) -> Iterator[Hit]:
     memory = spec.memory
     if memory and memory.reserve >= memory.device:
@@ -79,5 +89,6 @@ RULES: tuple[Rule, ...] = (
     Rule("KVC119", "required passes exist", _passes),
     Rule("KVC120", "context attention is supported", _context),
     Rule("KVC122", "memory is left for the cache", _memory),
+    Rule("KVC126", "the table of rotary embeddings is bounded", _rope_table),
     Rule("KVC123", "a step holds one token of each sequence", _step_size),
 )

@@ -103,7 +103,7 @@ KINDS = (
         "retain: {first: 4, last: 4, encoding: bf16}",
     ),
     Broken(
-        "KVC126",
+        "KVC141",
         spec_text(
             LAYERS["mla"].replace("qk_rope_head_dim: 16", "qk_rope_head_dim: 8"),
             cache="scales: {source: unit}, tokens_per_page: 16, encoding: nvfp4",
@@ -113,7 +113,7 @@ KINDS = (
         "override",
     ),
     _layer(
-        "KVC126",
+        "KVC141",
         "dsa",
         "fp8_ds_mla",
         "rows hold 512 latent + 64 rope values, not 64 latent + 16 rope",
