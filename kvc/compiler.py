@@ -12,6 +12,7 @@ from kvc.diagnostics import KvcError, Source
 from kvc.graphs.lowering.lower import lower
 from kvc.plan import make_plan
 from kvc.specs import load_spec
+from kvc.specs.compilable import require_compilable
 from kvc.specs.resolved import ResolvedSpec
 
 
@@ -38,10 +39,11 @@ def compile_spec(
     """Compile a spec file, a library name or a resolved spec in memory.
 
     ``device_bytes`` overrides the memory size in the plan; ``print_after`` names a pass, or `all`, after which
-    ``printer(pass, text)`` gets the text of every graph. Raises KvcError with every finding of the spec, or KVC3xx
-    where a pass fails or a required one does not fire.
+    ``printer(pass, text)`` gets the text of every graph. Raises KvcError with every finding of the spec, with every
+    layer that can be planned and not compiled yet, or KVC3xx where a pass fails or a required one does not fire.
     """
     given = spec if isinstance(spec, ResolvedSpec) else load_spec(spec)
+    require_compilable(given)
     resolved = without_folders(given)
     plan = make_plan(resolved, device_bytes)
     with _citing(given.file):

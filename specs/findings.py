@@ -7,13 +7,13 @@ from typing import Any, get_args
 from pydantic import BaseModel, Tag
 from pydantic_core import ErrorDetails
 
-from kvc.capabilities import PLANNED_LAYER_KINDS, PLANNED_SCALE_SOURCES
+from kvc.capabilities import PLANNED_SCALE_SOURCES
 from kvc.diagnostics import Diagnostic, Source
 from kvc.specs import models
 from kvc.specs.nodes import Loc, Mapping, Node, Scalar, document_path, find, key_source, place
 from kvc.specs.suggestions import listed, nearest, shortened
 
-_PLANNED = {*PLANNED_LAYER_KINDS, *PLANNED_SCALE_SOURCES}
+_TAG_FIELDS = ("source", "variant", "kind")  # what unions are told apart by
 _TYPES = {
     "int_type": "an integer",
     "float_type": "a number",
@@ -119,9 +119,10 @@ def _bad_choice(error: ErrorDetails, root: Node) -> Diagnostic:
 def _bad_kind(error: ErrorDetails, root: Node) -> Diagnostic:
     """A union without the wanted variant: the finding stands at the `kind:` value."""
     field, _, wanted = error["ctx"]["tag"].partition("=")
-    choices = [tag.partition("=")[2] for tag in _quoted(error["ctx"]["expected_tags"]) if "=" in tag]
+    tags = (tag.partition("=") for tag in _quoted(error["ctx"]["expected_tags"]))
+    choices = [name for of, _, name in tags if of == field]
     at = find(root, (*error["loc"], field)).source
-    if wanted in _PLANNED:
+    if wanted in PLANNED_SCALE_SOURCES:
         return _at(
             error, root, "KVC103", f"{field} `{wanted}` is not supported yet", f"supported: {listed(choices)}", at
         )
@@ -130,7 +131,7 @@ def _bad_kind(error: ErrorDetails, root: Node) -> Diagnostic:
 
 def _no_kind(error: ErrorDetails, root: Node) -> Diagnostic:
     loc, node = error["loc"], find(root, error["loc"])
-    field = "source" if "source" in error["ctx"]["discriminator"] else "kind"
+    field = next((name for name in _TAG_FIELDS if name in error["ctx"]["discriminator"]), "kind")
     if isinstance(node, Mapping) and field in node.fields:
         given = node.fields[field]
         help = f"write the {field} as a name"

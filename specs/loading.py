@@ -5,32 +5,34 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kvc.diagnostics import Diagnostic, KvcError, Source
+from kvc.specs.aliases import expand_aliases
 from kvc.specs.checks import RULES
 from kvc.specs.findings import schema_finding
 from kvc.specs.library import locate
-from kvc.specs.models import Spec
+from kvc.specs.models import Parallel, Spec
 from kvc.specs.nodes import document_path, place
 from kvc.specs.resolve import resolve
 from kvc.specs.resolved import ResolvedSpec
 from kvc.specs.yaml_reader import Document, parse_document, read_document
 
 
-def load_spec(path_or_library_name: str | Path) -> ResolvedSpec:
+def load_spec(path_or_library_name: str | Path, tensor_parallel: int | None = None) -> ResolvedSpec:
     """Read, check and resolve a spec: a path, or a name of the library (`llama-3.1-8b-fp8`).
 
-    Raises KvcError with every finding, in the order of the file.
+    ``tensor_parallel`` stands in for the spec's `parallel.tensor`. Raises KvcError with every finding, in the order
+    of the file.
     """
     file, shown_as = locate(path_or_library_name)
-    return _resolved(read_document(file, shown_as))
+    return _resolved(read_document(file, shown_as), tensor_parallel)
 
 
-def load_spec_text(text: str, path: str = "<text>") -> ResolvedSpec:
+def load_spec_text(text: str, path: str = "<text>", tensor_parallel: int | None = None) -> ResolvedSpec:
     """Like `load_spec` for YAML text; findings cite ``path``."""
-    return _resolved(parse_document(text, path))
+    return _resolved(parse_document(text, path), tensor_parallel)
 
 
-def _resolved(document: Document) -> ResolvedSpec:
-    return resolve(validate(document), document)
+def _resolved(document: Document, tensor_parallel: int | None) -> ResolvedSpec:
+    return resolve(validate(document, tensor_parallel), document)
 
 
 def _in_file_order(findings: list[Diagnostic]) -> list[Diagnostic]:
@@ -39,7 +41,7 @@ def _in_file_order(findings: list[Diagnostic]) -> list[Diagnostic]:
     return [findings[index] for index in order]
 
 
-def validate(document: Document) -> Spec:
+def validate(document: Document, tensor_parallel: int | None = None) -> Spec:
     """The spec of a document. Raises KvcError with the findings of the reader and the schema, or else of the checks."""
     findings = list(document.findings)
     try:
@@ -50,6 +52,9 @@ def validate(document: Document) -> Spec:
         schema = [schema_finding(details, document.root) for details in error.errors(include_url=False)]
         findings += [found for found in schema if found.source not in refused]
         raise KvcError(_in_file_order(findings)) from None
+    spec = expand_aliases(spec)
+    if tensor_parallel is not None:
+        spec = spec.model_copy(update={"parallel": Parallel(tensor=tensor_parallel)})
     findings += check(spec, document)
     if findings:
         raise KvcError(_in_file_order(findings))

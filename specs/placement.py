@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvc.specs.models import GqaLayer, LayerEntry, LayerGroup, Spec
+from kvc.specs.layer_models import Layer, LayerEntry, LayerGroup
+from kvc.specs.models import Spec
 from kvc.specs.nodes import Loc
 from kvc.specs.sizes import parse_layers
 
@@ -14,7 +15,7 @@ class PlacedLayer:
 
     first: int
     count: int
-    layer: GqaLayer
+    layer: Layer
     loc: Loc
 
 
@@ -23,7 +24,7 @@ def entry_layers(entries: list[LayerEntry]) -> int:
     return sum(entry.repeat * (entry_layers(entry.layers) if isinstance(entry, LayerGroup) else 1) for entry in entries)
 
 
-def written_layers(entries: list[LayerEntry], loc: Loc = ("model", "layers")) -> Iterator[tuple[Loc, GqaLayer]]:
+def written_layers(entries: list[LayerEntry], loc: Loc = ("model", "layers")) -> Iterator[tuple[Loc, Layer]]:
     """Every layer entry once, as it is written."""
     for index, entry in enumerate(entries):
         if isinstance(entry, LayerGroup):
@@ -32,7 +33,7 @@ def written_layers(entries: list[LayerEntry], loc: Loc = ("model", "layers")) ->
             yield (*loc, index), entry
 
 
-def _in_order(entries: list[LayerEntry], loc: Loc = ("model", "layers")) -> Iterator[tuple[int, GqaLayer, Loc]]:
+def _in_order(entries: list[LayerEntry], loc: Loc = ("model", "layers")) -> Iterator[tuple[int, Layer, Loc]]:
     for index, entry in enumerate(entries):
         if isinstance(entry, LayerGroup):
             for _ in range(entry.repeat):
@@ -53,3 +54,16 @@ def placed_layers(spec: Spec) -> list[PlacedLayer]:
 def override_ranges(spec: Spec) -> list[tuple[range, ...]]:
     """The layers of every override."""
     return [parse_layers(override.layers) for override in spec.cache.overrides]
+
+
+def draft_layer(spec: Spec) -> tuple[Layer, Loc]:
+    """What a draft layer is and where that is written: `draft.layer`, or the last layer of the model with attention.
+
+    ValueError where there is none.
+    """
+    if spec.draft and spec.draft.layer:
+        return spec.draft.layer, ("draft", "layer")
+    with_attention = [layer for _, layer in written_layers(spec.model.layers) if layer.kind != "recurrent"]
+    if not with_attention:
+        raise ValueError("no layer of the model has attention")
+    return with_attention[-1], ("draft",)

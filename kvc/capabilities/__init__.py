@@ -3,28 +3,30 @@
 from kvc.capabilities.kernels import KERNELS, Kernel
 from kvc.capabilities.layers import LAYER_CAPABILITIES, LayerCapability
 from kvc.capabilities.passes import PASSES, Pass
-from kvc.capabilities.targets import (
-    ARCHS,
-    MAX_LAYERS,
-    MAX_ROPE_TABLE,
-    PAGE_SIZES,
-    PLANNED_ENCODINGS,
-    PLANNED_LAYER_KINDS,
-    PLANNED_SCALE_SOURCES,
+from kvc.capabilities.storage import (
+    COVERAGES,
+    INDEX_ENCODINGS,
+    STORAGE_CAPABILITIES,
+    TWINNED_COVERAGES,
+    StorageCapability,
 )
+from kvc.capabilities.targets import ARCHS, MAX_LAYERS, MAX_ROPE_TABLE, PAGE_SIZES, PLANNED_SCALE_SOURCES
 
 __all__ = [
     "ARCHS",
+    "COVERAGES",
+    "INDEX_ENCODINGS",
     "KERNELS",
     "LAYER_CAPABILITIES",
     "MAX_LAYERS",
     "MAX_ROPE_TABLE",
     "PAGE_SIZES",
     "PASSES",
-    "PLANNED_ENCODINGS",
-    "PLANNED_LAYER_KINDS",
     "PLANNED_SCALE_SOURCES",
+    "STORAGE_CAPABILITIES",
+    "TWINNED_COVERAGES",
     "Kernel",
     "LayerCapability",
     "Pass",
+    "StorageCapability",
 ]

@@ -1,4 +1,7 @@
-"""Which layers can store their history how."""
+"""Which layers can be compiled: lowered to graphs that store their history and read it back.
+
+What can be planned is a wider table, `STORAGE_CAPABILITIES`.
+"""
 
 from dataclasses import dataclass
 
@@ -8,7 +11,8 @@ class LayerCapability:
     """One supported combination.
 
     ``twins``: encodings in which retained tokens of such a history may be kept beside it (none yet);
-    ``phases`` that can read it back; ``dtypes``: activation dtypes that may be stored in it.
+    ``phases`` that can read it back; ``dtypes``: activation dtypes that may be stored in it; ``options`` of a layer
+    (`softcap`) that its attention can compute; ``draft``: whether it may be a draft layer.
     """
 
     kind: str
@@ -17,6 +21,8 @@ class LayerCapability:
     twins: tuple[str, ...]
     phases: tuple[str, ...]
     dtypes: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    draft: bool = False
 
 
 _BOTH = ("context", "generation")

@@ -10,17 +10,5 @@ PAGE_SIZES: tuple[int, ...] = tuple(2**power for power in range(11))
 # CUDA architectures that a target may name.
 ARCHS: tuple[str, ...] = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120")
 
-# Names of the design that this version cannot compile: refused as "not yet" instead of "unknown".
-PLANNED_LAYER_KINDS: tuple[str, ...] = ("mla", "mla_sparse", "recurrent")
+# Names of the design that this version does not read: refused as "not yet" instead of "unknown".
 PLANNED_SCALE_SOURCES: tuple[str, ...] = ("checkpoint",)
-PLANNED_ENCODINGS: tuple[str, ...] = (
-    "nvfp4",
-    "nvfp4_rope_fp8",
-    "nvfp4_residual",
-    "fp8_ds_mla",
-    "fp8_ds_mla_v4",
-    "index_key",
-    "mixed_nvfp4_fp8",
-    "mixed_nvfp4_bf16",
-    "mixed_fp8_bf16",
-)

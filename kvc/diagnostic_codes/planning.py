@@ -24,4 +24,20 @@ CODES: dict[str, Code] = {
         "A size is a number and a unit: GB = 1e9 bytes, GiB = 2^30 bytes; without a unit it is bytes.",
         "kvc plan SPEC --device 139Gi",
     ),
+    "KVC205": Code(
+        "weights of pools that are not one a lifecycle",
+        "`memory.pool_ratio` divides the cache among lifecycles, in the order in which `kvc plan` numbers them.",
+        "memory: {device: 139GiB, pool_ratio: [3, 1]}  # of a spec with three lifecycles",
+    ),
+    "KVC206": Code(
+        "draft layers that cannot share the target's slots",
+        "Lifecycles share slots where their slot-size lists are equal; a draft of other layers has slots of its own.",
+        "draft: {..., pool: target}  # one draft layer beside 61 target layers",
+    ),
+    "KVC207": Code(
+        "a question to a plan that cannot be read",
+        "`--fit` asks what a mix takes (`tokens=1M`, `sequences=64@32k`) or what a device holds (`device=139GiB`); "
+        "counts are decimal, with Ki and Mi for powers of two. `--compare` takes two specs or more.",
+        "kvc plan SPEC --fit 64x32k",
+    ),
 }

@@ -14,9 +14,10 @@ CODES: dict[str, Code] = {
         "model: {dtype: fp16}, cache: {encoding: bf16}",
     ),
     "KVC103": Code(
-        "a layer kind that is not supported yet",
-        "The design has this kind; this version of kvc cannot compile it.",
-        "- kind: mla",
+        "a kind that is not supported yet",
+        "A layer kind that can be planned (`kvc plan` counts its bytes) and not compiled yet: lowering to graphs reads "
+        "the capability table, and it has no row of this kind. Also: a source of scales that this version cannot read.",
+        "kvc compile deepseek-v3  # kind: mla",
     ),
     "KVC104": Code(
         "query heads do not divide into KV heads",
@@ -56,13 +57,15 @@ CODES: dict[str, Code] = {
         "cache: {encoding: bf16, retain: {first: 64, last: 256, encoding: bf16}}",
     ),
     "KVC111": Code(
-        "a coverage that is not supported yet",
-        "This version keeps every token of a layer (full coverage); windows and chunks are refused, not ignored.",
-        "window: 4096",
+        "a coverage that cannot be compiled yet",
+        "Windows, chunks and compressed rows are planned; a graph that would keep every token instead is refused, not "
+        "compiled. `docs/support.md` lists what is compiled.",
+        "kvc compile gpt-oss-20b  # window: 128",
     ),
     "KVC112": Code(
-        "a layer option that is not supported yet",
-        "The option changes what attention computes, so it is refused rather than ignored.",
+        "a layer option that cannot be compiled yet",
+        "The option changes what attention computes, so it is refused rather than ignored. It does not change bytes: "
+        "`kvc plan` accepts it.",
         "softcap: 50.0",
     ),
     "KVC113": Code(
@@ -106,8 +109,8 @@ CODES: dict[str, Code] = {
         "attention: {context: fp8}",
     ),
     "KVC121": Code(
-        "draft layers are not supported yet",
-        "Speculative decoding layers are part of the schema; this version cannot compile them.",
+        "draft layers cannot be compiled yet",
+        "Speculative decoding layers are planned, with caches of their own; this version cannot compile them.",
         "draft: {kind: mtp, layers: 1, max_draft_tokens: 3, encoding: fp8}",
     ),
     "KVC122": Code(
@@ -134,5 +137,84 @@ CODES: dict[str, Code] = {
         "a table of rotary embeddings that is too large",
         "Cosines and sines of every position up to `target.max_seq_len` are kept in fp32, in at most 16 GiB.",
         "max_position: 1073741824\nmax_seq_len: 1073741824",
+    ),
+    "KVC127": Code(
+        "an index key that the encoding cannot store",
+        "An indexer's keys are stored as `index_key` (e4m3, one fp32 scale per 128), or as bf16 or fp32 for parity.",
+        "indexer: {heads: 64, head_dim: 128, top_k: 2048, encoding: nvfp4}",
+    ),
+    "KVC128": Code(
+        "a mixed cache without its retained tokens",
+        "`mixed_nvfp4_fp8` is short for encoding nvfp4 with first and last tokens retained in fp8. How many they are "
+        "is never implicit, and `retain.encoding` must not say something else.",
+        "cache: {encoding: mixed_nvfp4_fp8}",
+    ),
+    "KVC129": Code(
+        "retained tokens without an encoding",
+        "`retain` must say how the twin stores its rows, unless the name of the cache's encoding does.",
+        "retain: {first: 64, last: 256}",
+    ),
+    "KVC130": Code(
+        "scales that do not match the fields",
+        "Each field of a row that has a scale needs a number: `k` and `v` of gqa layers; of mla layers `latent`, whose "
+        "scale the rope shares, and `rope` where the encoding gives it its own.",
+        "scales: {source: values, values: {k: 0.5}}  # v is missing",
+    ),
+    "KVC131": Code(
+        "windows that contradict each other",
+        "A layer reads a sliding window or chunks, not both; `keep_first` keeps first tokens beside a window.",
+        "window: 128\nchunk: 8192",
+    ),
+    "KVC132": Code(
+        "state heads that do not divide into groups",
+        "Heads of a recurrent layer share B and C (Mamba-2) or keys (gated delta net) in equal groups.",
+        "variant: gated_delta_net\nkey_heads: 16\nvalue_heads: 24",
+    ),
+    "KVC133": Code(
+        "parts of a deepseek_v4 layer that do not fit",
+        "The key head is a plain and a rotated part, and an indexer chooses compressed rows.",
+        "head_dim: 64\nqk_rope_head_dim: 64",
+    ),
+    "KVC134": Code(
+        "pages that do not hold whole compressed groups",
+        "A page holds the compressed rows of its own tokens, so `tokens_per_page` is a multiple of every ratio.",
+        "tokens_per_page: 64  # with compressor: {ratio: 128}",
+    ),
+    "KVC135": Code(
+        "K and V that cannot be shared",
+        "`shares_kv_of` names an earlier gqa layer, with K and V of its own, equal in dimensions and coverage.",
+        "shares_kv_of: 40  # in layer 30",
+    ),
+    "KVC136": Code(
+        "a shared indexer without an owner",
+        "`shared: true` takes the tokens chosen by the nearest earlier indexer, so the first one cannot be shared.",
+        "indexer: {..., shared: true}  # in the first layer",
+    ),
+    "KVC137": Code(
+        "draft layers that are not known",
+        "Without `draft.layer`, a draft layer is the last attention layer of the model.",
+        "draft: {kind: mtp, ...}  # of a model that is recurrent throughout",
+    ),
+    "KVC138": Code(
+        "heads that tensor parallelism does not divide",
+        "Every rank takes an equal part of the heads. KV heads (and groups of Mamba-2) are copied where there are more "
+        "ranks than heads; a latent is one row for all heads, so every rank holds all of it.",
+        "parallel: {tensor: 6}  # with 64 query heads",
+    ),
+    "KVC139": Code(
+        "a sharded dimension that does not exist",
+        "`sharded` is the index of the dimension of a state that tensor parallelism divides, from 0.",
+        "{name: state, shape: [16, 64], dtype: fp32, sharded: 2}",
+    ),
+    "KVC140": Code(
+        "an encoding or twin that cannot be compiled yet",
+        "The layer can be planned; lowering has no row of its kind and coverage with this encoding, or with this twin. "
+        "`docs/support.md` lists what is compiled.",
+        "kvc compile SPEC  # cache: {encoding: nvfp4}",
+    ),
+    "KVC141": Code(
+        "a row that the encoding has no layout for",
+        "Encodings store whole groups of values (nvfp4: 16 a scale), and the DeepSeek row formats have one width.",
+        "head_dim: 40  # under nvfp4",
     ),
 }

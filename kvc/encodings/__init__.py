@@ -3,7 +3,29 @@
 A new encoding is one entry in `table.py` (and, for new arithmetic, one codec folder in `kvc.ops.codecs`).
 """
 
-from kvc.encodings.layout import PLANE_ALIGNMENT, Field, PageLayout, Plane, page_layout
-from kvc.encodings.table import ENCODINGS, Encoding, PartFormat
+from kvc.encodings.layout import (
+    PLANE_ALIGNMENT,
+    STATE_DTYPES,
+    Field,
+    PageLayout,
+    Plane,
+    StateTensor,
+    page_layout,
+    state_layout,
+)
+from kvc.encodings.table import ENCODINGS, MIXED, Encoding, PartFormat
 
-__all__ = ["ENCODINGS", "PLANE_ALIGNMENT", "Encoding", "Field", "PageLayout", "PartFormat", "Plane", "page_layout"]
+__all__ = [
+    "ENCODINGS",
+    "MIXED",
+    "PLANE_ALIGNMENT",
+    "STATE_DTYPES",
+    "Encoding",
+    "Field",
+    "PageLayout",
+    "PartFormat",
+    "Plane",
+    "StateTensor",
+    "page_layout",
+    "state_layout",
+]

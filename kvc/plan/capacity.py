@@ -1,15 +1,16 @@
 """Bytes to tokens and tokens to bytes, in whole slots, for any mix of sequences.
 
 A number of tokens is held as sequences of at most ``max_len`` tokens: as many whole ones as it fills and one with the
-rest (``max_len`` None: one sequence). Both directions count slots with `held_pages`, so they agree exactly:
+rest (``max_len`` None: one sequence). Both directions count slots with `Plan.slots_of`, so they agree exactly:
 ``bytes_for_tokens(tokens_for_bytes(b)) <= b < bytes_for_tokens(tokens_for_bytes(b) + 1)``.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from kvc.plan.stale import held_pages, page_limit
+from kvc.plan.stale import page_limit
 from kvc.plan.types import Plan
+from kvc.specs.resolved import Coverage
 
 Slots = dict[int, int]
 
@@ -19,8 +20,7 @@ def slots_for_lengths(plan: Plan, lengths: Iterable[int] | Mapping[int, int]) ->
     slots: Counter[int] = Counter({group.id: 0 for group in plan.pool_groups})
     for length, sequences in Counter(lengths).items():
         for lifecycle in plan.lifecycles:
-            pages = held_pages(lifecycle.coverage, length, lifecycle.tokens_per_page)
-            slots[lifecycle.pool_group] += sequences * pages
+            slots[lifecycle.pool_group] += sequences * plan.slots_of(lifecycle, length)
     return dict(slots)
 
 
@@ -48,28 +48,49 @@ def tokens_for_bytes(plan: Plan, nbytes: int, max_len: int | None = None) -> int
     if max_len is None:
         return _longest(plan, nbytes)
     whole, rest = divmod(nbytes, bytes_for_tokens(plan, max_len))
-    return whole * max_len + _search(plan, rest, max_len - 1)
+    return whole * max_len + _search(max_len - 1, lambda tokens: bytes_for_tokens(plan, tokens) <= rest)
+
+
+def tokens_for_slots(plan: Plan, slots: Slots, max_len: int) -> int:
+    """Most tokens that ``slots`` of each pool group hold, as sequences of ``max_len`` and one with the rest."""
+    one = slots_for_lengths(plan, [max_len])
+    whole = min(slots[group] // needed for group, needed in one.items() if needed)
+    left = {group: slots[group] - whole * needed for group, needed in one.items()}
+
+    def fits(tokens: int) -> bool:
+        return all(needed <= left[group] for group, needed in slots_for_lengths(plan, [tokens]).items())
+
+    return whole * max_len + _search(max_len - 1, fits)
 
 
 def _longest(plan: Plan, nbytes: int) -> int | None:
+    def fits(tokens: int) -> bool:
+        return bytes_for_tokens(plan, tokens) <= nbytes
+
     growing = [lifecycle for lifecycle in plan.lifecycles if lifecycle.bytes_per_token]
     if growing:
-        return _search(plan, nbytes, min(int(nbytes / lifecycle.bytes_per_token) for lifecycle in growing))
+        return _search(min(int(nbytes / lifecycle.bytes_per_token) for lifecycle in growing), fits)
     flat = _flat_from(plan)
-    longest = _search(plan, nbytes, flat)
+    longest = _search(flat, fits)
     return None if longest == flat else longest
 
 
 def _flat_from(plan: Plan) -> int:
     """A length from which on a sequence without growing layers takes no more pages."""
-    rules = ((lifecycle.coverage, lifecycle.tokens_per_page) for lifecycle in plan.lifecycles)
-    return max((page_limit(coverage, size) or 0) * size for coverage, size in rules)
+    return max(_flat_length(cycle.coverage, cycle.tokens_per_page, plan.draft_tokens) for cycle in plan.lifecycles)
 
 
-def _search(plan: Plan, nbytes: int, most: int) -> int:
-    """The longest sequence of at most ``most`` tokens that fits; its bytes never fall with its length."""
+def _flat_length(coverage: Coverage, tokens_per_page: int, draft_tokens: int) -> int:
+    """Pages at their limit; chunks reach it once they have started at every place in a page."""
+    limit = page_limit(coverage, tokens_per_page, draft_tokens) or 0
+    starts = tokens_per_page if coverage.kind == "chunk" else 1
+    return max(limit * tokens_per_page, starts * (coverage.window or 0))
+
+
+def _search(most: int, fits: Callable[[int], bool]) -> int:
+    """The longest sequence of at most ``most`` tokens that fits; what it takes never falls with its length."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if bytes_for_tokens(plan, middle) <= nbytes else (low, middle - 1)
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low

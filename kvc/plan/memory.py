@@ -5,7 +5,14 @@ from fractions import Fraction
 from math import gcd
 
 from kvc.diagnostics import fail
-from kvc.plan.capacity import bytes_for_lengths, bytes_for_tokens, mix_of, slots_for_lengths, tokens_for_bytes
+from kvc.plan.capacity import (
+    Slots,
+    bytes_for_tokens,
+    mix_of,
+    slots_for_lengths,
+    tokens_for_bytes,
+    tokens_for_slots,
+)
 from kvc.plan.stale import ceil_div
 from kvc.plan.types import Capacity, Plan
 from kvc.plan.units import format_size
@@ -19,28 +26,55 @@ NO_RESERVE = "not subtracted: weights, activations and workspace (give `memory.r
 def with_capacity(plan: Plan, spec: ResolvedSpec, device_bytes: int | None) -> Plan:
     """The plan with slots, capacity and notes for the spec's memory, or for ``device_bytes`` in its place.
 
-    Raises KvcError (KVC203) where the device is not larger than the spec's reserve.
+    Raises KvcError (KVC203) where the device is not larger than the spec's reserve, (KVC205) where `pool_ratio` has
+    not one weight a lifecycle.
     """
     memory = _memory(spec, device_bytes)
     if memory is None:
-        return replace(plan, notes=(UNKNOWN, *_rounding(plan)))
+        return replace(plan, notes=(*plan.notes, UNKNOWN, *_rounding(plan)))
     budget = cache_bytes(memory)
     length = _whole_pages(plan, spec.target.max_seq_len)
-    tokens = tokens_for_bytes(plan, budget, length) or 0
-    mix = mix_of(tokens, length)
-    slots = slots_for_lengths(plan, mix)
+    slots, tokens = _shared(plan, budget, length)
+    if memory.pool_ratio:
+        slots, tokens = _divided(plan, budget, memory.pool_ratio, length)
     capacity = Capacity(
         memory_bytes=memory.device_bytes,
         reserve_bytes=memory.reserve_bytes,
         free_fraction=memory.free_fraction,
         cache_bytes=budget,
-        used_bytes=bytes_for_lengths(plan, mix),
+        used_bytes=sum(slots[group.id] * group.slot_bytes for group in plan.pool_groups),
         tokens=tokens,
         max_seq_len=spec.target.max_seq_len,
-        sequences_at_max_len=budget // bytes_for_tokens(plan, spec.target.max_seq_len),
+        sequences_at_max_len=_sequences(plan, budget, slots, memory, spec.target.max_seq_len),
     )
     groups = tuple(replace(group, num_slots=slots[group.id]) for group in plan.pool_groups)
-    return replace(plan, pool_groups=groups, capacity=capacity, notes=(*_notes(plan, spec, capacity), *_rounding(plan)))
+    found = (*plan.notes, *_notes(plan, spec, capacity), *_rounding(plan))
+    return replace(plan, pool_groups=groups, capacity=capacity, notes=found)
+
+
+def _shared(plan: Plan, budget: int, length: int) -> tuple[Slots, int]:
+    """Slots of each pool group, and tokens, where the mix that is held divides the memory."""
+    tokens = tokens_for_bytes(plan, budget, length) or 0
+    return slots_for_lengths(plan, mix_of(tokens, length)), tokens
+
+
+def _divided(plan: Plan, budget: int, ratio: tuple[float, ...], length: int) -> tuple[Slots, int]:
+    """The same where weights divide it; tokens are limited by the pool group that runs out first."""
+    if len(ratio) != len(plan.lifecycles):
+        names = ", ".join(f"{cycle.domain} {cycle.coverage}" for cycle in plan.lifecycles)
+        message = f"`pool_ratio` has {len(ratio)} weights for {len(plan.lifecycles)} lifecycles"
+        raise fail("KVC205", message, path="memory.pool_ratio", help=f"give one each to: {names}")
+    weights = tuple(Fraction(str(weight)) for weight in ratio)
+    parts = {group.id: sum(weights[cycle] for cycle in group.lifecycles) for group in plan.pool_groups}
+    slots = {group.id: int(budget * parts[group.id] / sum(weights)) // group.slot_bytes for group in plan.pool_groups}
+    return slots, tokens_for_slots(plan, slots, length)
+
+
+def _sequences(plan: Plan, budget: int, slots: Slots, memory: Memory, length: int) -> int:
+    """Whole sequences of ``length`` that fit."""
+    if not memory.pool_ratio:
+        return budget // bytes_for_tokens(plan, length)
+    return min(slots[group] // needed for group, needed in slots_for_lengths(plan, [length]).items() if needed)
 
 
 def _memory(spec: ResolvedSpec, device_bytes: int | None) -> Memory | None:

@@ -38,10 +38,10 @@ class Members:
 
     def add(self, run: BufferRun) -> None:
         """Take in a run; KvcError (KVC202) where its pages hold another number of tokens."""
-        if run.layout.tokens_per_page != self.tokens_per_page:
+        if run.tokens_per_page != self.tokens_per_page:
             raise fail(
                 "KVC202",
-                f"layers {run.layers[0]} to {run.layers[-1]} have {run.layout.tokens_per_page} tokens a page, "
+                f"layers {run.layers[0]} to {run.layers[-1]} have {run.tokens_per_page} tokens a page, "
                 f"other {self.domain} layers with coverage {self.coverage} have {self.tokens_per_page}",
                 source=run.source,
                 help="their pages come and go together: give them one tokens_per_page",
@@ -62,16 +62,21 @@ class Pooling:
 def _lifecycles(runs: Iterable[BufferRun]) -> tuple[Members, ...]:
     found: dict[tuple[Coverage, Domain], Members] = {}
     for run in runs:
-        fresh = Members(len(found), run.coverage, run.domain, run.layout.tokens_per_page)
+        fresh = Members(len(found), run.coverage, run.domain, run.tokens_per_page)
         found.setdefault((run.coverage, run.domain), fresh).add(run)
     return tuple(found.values())
 
 
-def _group_by_slots(lifecycles: tuple[Members, ...]) -> dict[tuple[int, ...], list[int]]:
-    """Slot-size list -> ids of the lifecycles that have it, first seen first."""
-    groups: dict[tuple[int, ...], list[int]] = {}
+# What the lifecycles of a pool group share: their slot-size list, and the domain where drafts have pools of their own.
+_GroupKey = tuple[tuple[int, ...], str]
+
+
+def _group_by_slots(lifecycles: tuple[Members, ...], own_draft_pools: bool) -> dict[_GroupKey, list[int]]:
+    """Ids of the lifecycles that share a pool group, first seen first."""
+    groups: dict[_GroupKey, list[int]] = {}
     for members in lifecycles:
-        groups.setdefault(tuple(slot for slot, _ in members.pools), []).append(members.id)
+        slots = tuple(slot for slot, _ in members.pools)
+        groups.setdefault((slots, members.domain if own_draft_pools else ""), []).append(members.id)
     return groups
 
 
@@ -83,13 +88,14 @@ def _place(members: Members, pool: Pool) -> list[Placement]:
     return placements
 
 
-def assign_pools(runs: Iterable[BufferRun]) -> Pooling:
+def assign_pools(runs: Iterable[BufferRun], own_draft_pools: bool = False) -> Pooling:
     """Group buffers into lifecycles (key: coverage and domain), pools and pool groups.
 
-    ``num_slots`` of the groups is left open. KvcError (KVC202) where layers of a lifecycle disagree on tokens a page.
+    ``own_draft_pools``: draft layers share no pool group with target layers. ``num_slots`` of the groups is left open.
+    KvcError (KVC202) where layers of a lifecycle disagree on tokens a page.
     """
     lifecycles = _lifecycles(runs)
-    by_slots = _group_by_slots(lifecycles)
+    by_slots = _group_by_slots(lifecycles, own_draft_pools)
     group_of = {member: group for group, ids in enumerate(by_slots.values()) for member in ids}
     shapes = [(members.id, slot, page) for members in lifecycles for slot, page in members.pools]
     pools = tuple(
@@ -97,7 +103,8 @@ def assign_pools(runs: Iterable[BufferRun]) -> Pooling:
         for number, (lifecycle, slot, page) in enumerate(shapes)
     )
     groups = (
-        PoolGroup(number, sum(sizes), sizes, None, tuple(ids)) for number, (sizes, ids) in enumerate(by_slots.items())
+        PoolGroup(number, sum(sizes), sizes, None, tuple(ids))
+        for number, ((sizes, _), ids) in enumerate(by_slots.items())
     )
     placements = tuple(placed for pool in pools for placed in _place(lifecycles[pool.lifecycle], pool))
     return Pooling(lifecycles, pools, tuple(groups), placements)

@@ -12,6 +12,8 @@ from fractions import Fraction
 from typing import Any
 
 from kvc.diagnostics import Source
+from kvc.encodings import StateTensor
+from kvc.plan.stale import held_pages
 from kvc.specs.resolved import Coverage, Domain
 
 Json = dict[str, Any]
@@ -31,12 +33,19 @@ def _read_exact(name: str, data: Json) -> Json:
     return plain | {name: Fraction(plain.pop(f"{name}_exact", approximate))}
 
 
+def _state(data: Json) -> StateTensor:
+    return StateTensor(data["name"], tuple(data["shape"]), data["dtype"], data["sharded"])
+
+
 @dataclass(frozen=True)
 class LayerGroup:
     """Equal buffers of several layers: one encoding, one page layout, one lifecycle; layers need not be adjacent.
 
-    ``page_bytes`` and ``row_bytes`` (one token, rounding left out) are of one buffer; ``bytes_per_token`` (slope) and
-    ``bytes_per_sequence`` (fixed) are of all layers of the group. ``role`` is what the buffers hold (`history`).
+    ``page_bytes`` and ``row_bytes`` (one row, rounding left out; ``scale_bytes`` of it are block scales) are of one
+    buffer; ``bytes_per_token`` (slope) and ``bytes_per_sequence`` (fixed) are of all layers of the group. A page is of
+    ``tokens_per_page`` source tokens and holds ``rows_per_page`` rows: fewer where they are compressed, one where it
+    holds ``states``. ``role`` is what the buffers hold: `history`, `twin`, `index_key`, `window`, `compressor` or
+    `state`. ``shards``: ranks that hold different parts of it, the others have copies.
     """
 
     name: str
@@ -49,25 +58,32 @@ class LayerGroup:
     pool: int
     pool_group: int
     tokens_per_page: int
+    rows_per_page: int
     row_bytes: int
+    scale_bytes: int
     page_bytes: int
     bytes_per_token: Fraction
     bytes_per_sequence: int
+    shards: int
+    states: tuple[StateTensor, ...]
     source: Source
 
     @property
     def rounding_bytes(self) -> int:
         """Bytes of a page that hold nothing: what the alignment of its planes costs."""
-        return self.page_bytes - self.row_bytes * self.tokens_per_page
+        return self.page_bytes - self.row_bytes * self.rows_per_page
 
     def to_json(self) -> Json:
-        """Plain data; the source becomes `{path, line, column}`."""
-        return asdict(self) | {"layers": list(self.layers)} | _exact("bytes_per_token", self.bytes_per_token)
+        """Plain data; the source becomes `{path, line, column}`, a state `{name, shape, dtype, sharded, bytes}`."""
+        states = [asdict(state) | {"shape": list(state.shape), "bytes": state.nbytes} for state in self.states]
+        plain = asdict(self) | {"layers": list(self.layers), "states": states}
+        return plain | _exact("bytes_per_token", self.bytes_per_token)
 
     @classmethod
     def from_json(cls, data: Json) -> "LayerGroup":
         """The inverse of `to_json`; TypeError or KeyError where the data is not a layer group."""
-        parts = {"layers": tuple(data["layers"]), "source": Source(**data["source"])}
+        states = tuple(map(_state, data["states"]))
+        parts = {"layers": tuple(data["layers"]), "source": Source(**data["source"]), "states": states}
         return cls(**_read_exact("bytes_per_token", data) | parts)
 
 
@@ -89,7 +105,7 @@ class Lifecycle:
     bytes_per_sequence: int
 
     def to_json(self) -> Json:
-        """Plain data; the coverage becomes `{kind, window, keep_first}`."""
+        """Plain data; the coverage becomes `{kind, window, keep_first, ratio}`."""
         return asdict(self) | {"pools": list(self.pools)} | _exact("bytes_per_token", self.bytes_per_token)
 
     @classmethod
@@ -196,11 +212,37 @@ class Capacity:
 
 
 @dataclass(frozen=True)
+class Overheads:
+    """Bytes on the device beside the pools, whatever their size.
+
+    ``scale_bytes``: scale operands, equal ones once; ``rope_bytes``: tables of cos and sin; ``table_bytes``: slot and
+    page tables of a full step; ``null_page_bytes``: a page that padding would write to, which kvc does not need;
+    ``scratch_bytes``: workspace of the layers, None while they cannot be compiled.
+    """
+
+    scale_bytes: int
+    rope_bytes: int
+    table_bytes: int
+    null_page_bytes: int
+    scratch_bytes: int | None
+
+    def to_json(self) -> Json:
+        """Plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Json) -> "Overheads":
+        """The inverse of `to_json`; TypeError where the data is not overheads."""
+        return cls(**data)
+
+
+@dataclass(frozen=True)
 class Plan:
-    """Where every byte of a cache goes.
+    """Where every byte of a cache goes, on one of ``tensor_parallel`` ranks.
 
     ``bytes_per_token`` is the slope: layers whose history grows without bound. ``bytes_per_sequence`` is fixed: windows
-    at their longest, recurrent state, twins. ``capacity`` is None while no memory size is known.
+    at their longest, recurrent state, twins. ``draft_tokens`` a step may be rolled back: every sequence holds room for
+    so many more. ``capacity`` is None while no memory size is known.
     """
 
     name: str
@@ -214,17 +256,33 @@ class Plan:
     buffers: tuple[Buffer, ...]
     capacity: Capacity | None
     notes: tuple[str, ...]
+    overheads: Overheads
+    draft_tokens: int = 0
+    tensor_parallel: int = 1
 
     @property
     def smallest_request_bytes(self) -> int:
-        """Bytes that a sequence of one token takes: one slot a lifecycle."""
-        return sum(self.pool_groups[lifecycle.pool_group].slot_bytes for lifecycle in self.lifecycles)
+        """Bytes that a sequence of one token takes: the slots that every lifecycle holds for it."""
+        return sum(self.slots_of(lifecycle, 1) * self._slot_bytes(lifecycle) for lifecycle in self.lifecycles)
+
+    def slots_of(self, lifecycle: Lifecycle, tokens: int) -> int:
+        """Most slots that a sequence of ``tokens`` holds in a lifecycle."""
+        return held_pages(lifecycle.coverage, tokens, lifecycle.tokens_per_page, self.draft_tokens)
+
+    def _slot_bytes(self, lifecycle: Lifecycle) -> int:
+        return self.pool_groups[lifecycle.pool_group].slot_bytes
 
     def to_json(self) -> Json:
         """Plain data, keys as in ``kvc plan --json``."""
         totals = _exact("bytes_per_token", self.bytes_per_token) | {"bytes_per_sequence": self.bytes_per_sequence}
         parts = {name: [part.to_json() for part in getattr(self, name)] for name in _PARTS}
-        rest = {"capacity": self.capacity and self.capacity.to_json(), "notes": list(self.notes)}
+        rest = {
+            "overheads": self.overheads.to_json(),
+            "draft_tokens": self.draft_tokens,
+            "tensor_parallel": self.tensor_parallel,
+            "capacity": self.capacity and self.capacity.to_json(),
+            "notes": list(self.notes),
+        }
         return {"name": self.name, "digest": self.digest} | totals | parts | rest
 
     @classmethod
@@ -232,7 +290,12 @@ class Plan:
         """The inverse of `to_json`; TypeError or KeyError where the data is not a plan."""
         parts = {name: tuple(map(part.from_json, data[name])) for name, part in _PARTS.items()}
         capacity = data["capacity"] and Capacity.from_json(data["capacity"])
-        rest = {"capacity": capacity, "notes": tuple(data["notes"])}
+        rest = {
+            "capacity": capacity,
+            "notes": tuple(data["notes"]),
+            "overheads": Overheads.from_json(data["overheads"]),
+        }
+        rest |= {name: data[name] for name in ("draft_tokens", "tensor_parallel")}
         return cls(**_read_exact("bytes_per_token", data) | parts | rest)
 
 

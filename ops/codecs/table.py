@@ -46,10 +46,11 @@ CODECS: dict[str, Codec] = {
 
 
 def codec_of(op: str, encoding: str) -> Codec:
-    """The codec of an encoding; raises KVC554 for one that is not known."""
+    """The codec of an encoding; raises KVC554 for one that is not known or has no codec."""
     found = ENCODINGS.get(encoding)
-    if found is None:
-        raise fail("KVC554", f"kvc::{op}: encoding {encoding!r} is not known", help=f"one of {', '.join(ENCODINGS)}")
+    if found is None or found.codec not in CODECS:
+        known = "has no codec yet" if found else "is not known"
+        raise fail("KVC554", f"kvc::{op}: encoding {encoding!r} {known}", help=f"one of {', '.join(CODECS)}")
     return CODECS[found.codec]
 
 

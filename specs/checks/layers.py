@@ -1,86 +1,128 @@
-"""Rules about layers: their dimensions, rotary embeddings, options and number."""
+"""Rules about single layers: their dimensions, rotary embeddings and coverage."""
 
 from collections.abc import Iterator
+from typing import Any, TypeVar
 
-from kvc.capabilities import LAYER_CAPABILITIES, MAX_LAYERS
 from kvc.specs.checks.rule import Hit, Rule
-from kvc.specs.models import Llama3Rope, Spec, YarnRope
-from kvc.specs.placement import entry_layers, written_layers
+from kvc.specs.layer_models import DeepseekV4Layer, GatedDeltaNetLayer, GqaLayer, Layer, Mamba2Layer
+from kvc.specs.models import Spec
+from kvc.specs.nodes import Loc
+from kvc.specs.placement import written_layers
+from kvc.specs.rope_models import Llama3Rope, YarnRope
 from kvc.specs.suggestions import listed
 
-_COVERAGES = {"window": "sliding windows", "chunk": "chunked attention", "keep_first": "first tokens beside a window"}
-_OPTIONS = {
-    "softcap": "a cap on attention scores",
-    "sink_logits": "learned extra logits",
-    "shares_kv_of": "layers without their own K and V",
-}
+Kind = TypeVar("Kind")
 
 
-def _unsupported(spec: Spec, names: dict[str, str], help: str) -> Iterator[Hit]:
-    for loc, layer in written_layers(spec.model.layers):
-        for field, what in names.items():
-            if getattr(layer, field) != type(layer).model_fields[field].default:
-                yield Hit((*loc, field), f"`{field}` ({what}) is not supported yet for {layer.kind} layers", help)
+def all_layers(spec: Spec) -> Iterator[tuple[Loc, Layer]]:
+    """Every layer as it is written, the draft's own among them."""
+    yield from written_layers(spec.model.layers)
+    if spec.draft and spec.draft.layer:
+        yield ("draft", "layer"), spec.draft.layer
+
+
+def _of_kind(spec: Spec, kind: type[Kind]) -> Iterator[tuple[Loc, Kind]]:
+    return ((loc, layer) for loc, layer in all_layers(spec) if isinstance(layer, kind))
+
+
+def _close_divisors(number: int, wanted: int) -> list[int]:
+    divisors = [count for count in range(1, number + 1) if number % count == 0]
+    return sorted(sorted(divisors, key=lambda count: abs(count - wanted))[:3])
 
 
 def _heads(spec: Spec) -> Iterator[Hit]:
-    for loc, layer in written_layers(spec.model.layers):
+    for loc, layer in _of_kind(spec, GqaLayer):
         if layer.heads % layer.kv_heads:
-            divisors = [count for count in range(1, layer.heads + 1) if layer.heads % count == 0]
-            close = sorted(sorted(divisors, key=lambda count: abs(count - layer.kv_heads))[:3])
             message = f"{layer.heads} query heads do not divide into {layer.kv_heads} KV heads"
+            close = _close_divisors(layer.heads, layer.kv_heads)
             yield Hit((*loc, "kv_heads"), message, f"nearest divisors of {layer.heads}: {listed(close)}")
 
 
+def _state_heads(spec: Spec) -> Iterator[Hit]:
+    for loc, layer in _of_kind(spec, Mamba2Layer):
+        if layer.heads % layer.groups:
+            message = f"{layer.heads} heads do not divide into {layer.groups} groups"
+            close = _close_divisors(layer.heads, layer.groups)
+            yield Hit((*loc, "groups"), message, f"nearest divisors of {layer.heads}: {listed(close)}")
+    for loc, delta in _of_kind(spec, GatedDeltaNetLayer):
+        if delta.value_heads % delta.key_heads:
+            message = f"{delta.value_heads} value heads do not divide into {delta.key_heads} key heads"
+            close = _close_divisors(delta.value_heads, delta.key_heads)
+            yield Hit((*loc, "key_heads"), message, f"nearest divisors of {delta.value_heads}: {listed(close)}")
+
+
+def rotated(layer: Layer) -> tuple[str, int]:
+    """Field whose features the rope rotates, and how many there are."""
+    field = "head_dim" if isinstance(layer, GqaLayer) else "qk_rope_head_dim"
+    return field, getattr(layer, field)
+
+
+def with_rope(spec: Spec) -> Iterator[tuple[Loc, Any]]:
+    """Layers that encode positions."""
+    return ((loc, layer) for loc, layer in all_layers(spec) if getattr(layer, "rope", "none") != "none")
+
+
 def _rope_dims(spec: Spec) -> Iterator[Hit]:
-    for loc, layer in written_layers(spec.model.layers):
-        if layer.rope == "none":
-            continue
-        dim = layer.rope.dim or layer.head_dim
-        at = (*loc, "rope", "dim") if layer.rope.dim else (*loc, "head_dim")
+    for loc, layer in with_rope(spec):
+        rope = layer.rope
+        field, width = rotated(layer)
+        dim = rope.dim or width
+        at = (*loc, "rope", "dim") if rope.dim else (*loc, field)
         if dim % 2:
             yield Hit(
                 at, f"RoPE rotates pairs, and {dim} is odd", f"nearest even numbers: {listed((dim - 1, dim + 1))}"
             )
-        elif dim > layer.head_dim:
-            yield Hit(at, f"RoPE over {dim} of {layer.head_dim} features", f"write at most {layer.head_dim}")
+        elif dim > width:
+            yield Hit(at, f"RoPE over {dim} of {width} features", f"write at most {width}")
 
 
 def _rope_limits(spec: Spec) -> Iterator[Hit]:
-    for loc, layer in written_layers(spec.model.layers):
+    for loc, layer in with_rope(spec):
         rope = layer.rope
         if isinstance(rope, Llama3Rope) and rope.low_freq_factor >= rope.high_freq_factor:
             message = "`low_freq_factor` must be less than `high_freq_factor`"
             yield Hit((*loc, "rope", "low_freq_factor"), message, "Llama 3.1 has 1.0 and 4.0")
-        if isinstance(rope, YarnRope) and rope.beta_slow >= rope.beta_fast:
-            message = "`beta_slow` must be less than `beta_fast`"
+        if isinstance(rope, YarnRope) and rope.beta_slow > rope.beta_fast:
+            message = "`beta_slow` must not exceed `beta_fast`"
             yield Hit((*loc, "rope", "beta_slow"), message, "YaRN's own are 1 and 32")
 
 
-def _coverage(spec: Spec) -> Iterator[Hit]:
-    supported = listed(dict.fromkeys(row.coverage for row in LAYER_CAPABILITIES))
-    yield from _unsupported(spec, _COVERAGES, f"supported coverage: {supported}; remove the field to keep every token")
+def _windows(spec: Spec) -> Iterator[Hit]:
+    for loc, layer in _of_kind(spec, GqaLayer):
+        if layer.window is not None and layer.chunk is not None:
+            message = f"a layer with a window of {layer.window} cannot have chunks of {layer.chunk} too"
+            yield Hit((*loc, "chunk"), message, "keep `window`, or `chunk`")
+        if layer.keep_first and layer.window is None:
+            message = "`keep_first` keeps tokens beside a window, and there is none"
+            yield Hit((*loc, "keep_first"), message, "add `window`, or remove `keep_first`: every token is kept")
 
 
-def _layer_options(spec: Spec) -> Iterator[Hit]:
-    yield from _unsupported(spec, _OPTIONS, "remove the field; attention without it is supported")
+def _v4_parts(spec: Spec) -> Iterator[Hit]:
+    for loc, layer in _of_kind(spec, DeepseekV4Layer):
+        if layer.qk_rope_head_dim >= layer.head_dim:
+            message = f"{layer.qk_rope_head_dim} rotated features leave none of {layer.head_dim}"
+            yield Hit((*loc, "qk_rope_head_dim"), message, f"write less than {layer.head_dim}")
+        if layer.indexer and layer.compressor is None:
+            message = "an indexer chooses compressed rows, and there is no compressor"
+            yield Hit((*loc, "indexer"), message, "add `compressor`, or remove `indexer`")
 
 
-def _too_many_layers(spec: Spec) -> Iterator[Hit]:
-    total = entry_layers(spec.model.layers)
-    if total <= MAX_LAYERS:
-        return
-    largest = max(range(len(spec.model.layers)), key=lambda index: entry_layers(spec.model.layers[index : index + 1]))
-    help = f"at most {MAX_LAYERS:,} are supported"
-    shown = f"{total:,}" if total < 10**18 else "more than 10**18"
-    yield Hit(("model", "layers", largest, "repeat"), f"the spec has {shown} layers", help)
+def _pages_of_groups(spec: Spec) -> Iterator[Hit]:
+    size = spec.cache.tokens_per_page
+    for loc, layer in _of_kind(spec, DeepseekV4Layer):
+        pages = (spec.draft and spec.draft.tokens_per_page) or size if loc[0] == "draft" else size
+        if layer.compressor and pages % layer.compressor.ratio:
+            ratio = layer.compressor.ratio
+            message = f"a page of {pages} tokens does not hold whole groups of {ratio}"
+            yield Hit((*loc, "compressor", "ratio"), message, "write a tokens_per_page that is a multiple of the ratio")
 
 
 RULES: tuple[Rule, ...] = (
     Rule("KVC104", "query heads divide into KV heads", _heads),
     Rule("KVC105", "RoPE rotates pairs inside the head", _rope_dims),
-    Rule("KVC111", "the coverage is supported", _coverage),
-    Rule("KVC112", "layer options are supported", _layer_options),
-    Rule("KVC113", "the number of layers is bounded", _too_many_layers),
     Rule("KVC124", "RoPE's limits are in order", _rope_limits),
+    Rule("KVC131", "windows, chunks and first tokens do not contradict", _windows),
+    Rule("KVC132", "state heads divide into groups", _state_heads),
+    Rule("KVC133", "the parts of a deepseek_v4 layer fit together", _v4_parts),
+    Rule("KVC134", "a page holds whole compressed groups", _pages_of_groups),
 )

@@ -3,15 +3,41 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kvc.capabilities import MAX_LAYERS, TWINNED_COVERAGES
 from kvc.encodings import ENCODINGS
-from kvc.specs.models import Cache, Override, Retain, Scales, Spec
+from kvc.specs.layer_models import Layer
+from kvc.specs.models import Cache, Draft, Override, Retain, Scales, Spec, UnitScales
 from kvc.specs.nodes import Loc
-from kvc.specs.placement import entry_layers, override_ranges
+from kvc.specs.placement import draft_layer, entry_layers, override_ranges, placed_layers, written_layers
+from kvc.specs.resolve_shapes import capability_name, coverage_of, shape_of
+
+
+@dataclass(frozen=True)
+class Written:
+    """A layer of the spec as it is written, with what its storage depends on."""
+
+    loc: Loc
+    kind: str
+    coverage: str
+    widths: tuple[tuple[str, int, int], ...]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields of a row; none where the layer keeps no rows of its own."""
+        return tuple(name for name, _, _ in self.widths)
+
+    @property
+    def has_twin(self) -> bool:
+        """Whether its history may have a twin at all."""
+        return bool(self.widths) and self.coverage in TWINNED_COVERAGES
 
 
 @dataclass(frozen=True)
 class Site:
-    """`cache`, or one of its overrides with what it inherits; ``own`` are the fields that it sets itself."""
+    """`cache`, one of its overrides with what it inherits, or `draft`; ``own`` are the fields that it sets itself.
+
+    ``covers`` are the layers that it speaks for, each as it is written, ``layers`` their number.
+    """
 
     loc: Loc
     encoding: str
@@ -19,23 +45,81 @@ class Site:
     retain: Retain | None
     own: frozenset[str]
     layers: int
+    covers: tuple[Written, ...]
 
     @property
-    def has_scales(self) -> bool:
-        """Whether the encoding stores values under a scale."""
-        return self.encoding in ENCODINGS and ENCODINGS[self.encoding].scale != "none"
+    def encodings(self) -> dict[str, tuple[Written, ...]]:
+        """Encoding -> the layers whose rows it stores: a layer that cannot have a twin keeps all in the twin's."""
+        high = self.retain.encoding if self.retain and self.retain.first + self.retain.last else None
+        if high is None or (self.loc != ("cache",) and "encoding" in self.own):
+            return {self.encoding: self.covers}
+        low = tuple(layer for layer in self.covers if layer.has_twin)
+        return {self.encoding: low, high: tuple(layer for layer in self.covers if not layer.has_twin)}
+
+    @property
+    def scale_fields(self) -> tuple[str, ...]:
+        """Fields of its layers that have a scale of their own under its encoding."""
+        return scale_fields(self.encoding, self.encodings.get(self.encoding, ()))
+
+    @property
+    def twin_scale_fields(self) -> tuple[str, ...]:
+        """The same under the twin's encoding."""
+        return scale_fields(self.retain.encoding or "", self.covers) if self.retain else ()
 
 
-def _own(place: Cache | Override) -> frozenset[str]:
+def scale_fields(encoding: str, layers: tuple[Written, ...]) -> tuple[str, ...]:
+    """Fields of ``layers`` that have a scale of their own under ``encoding``, each once."""
+    if encoding not in ENCODINGS:
+        return ()
+    names = (name for layer in layers for name in ENCODINGS[encoding].scale_fields(layer.fields))
+    return tuple(dict.fromkeys(names))
+
+
+def _own(place: Cache | Override | Draft) -> frozenset[str]:
     """Fields that are set; `retain: null` in an override counts, since it takes the cache's away."""
     given = {name for name in place.model_fields_set if getattr(place, name) is not None}
     return frozenset(given | (place.model_fields_set & {"retain"}))
 
 
+def _written(loc: Loc, layer: Layer) -> Written:
+    fields = shape_of(layer, 1, 0).fields
+    widths = tuple((field.name, field.heads, field.dim) for field in fields)
+    return Written(loc, capability_name(layer), coverage_of(layer).kind, widths)
+
+
+def _covered(spec: Spec) -> tuple[tuple[Written, ...], list[tuple[Written, ...]]]:
+    """The layers that `cache` speaks for, and those of every override; all of them for each where there are too many.
+
+    Places are compared by arithmetic: `repeat` is not expanded.
+    """
+    written = {loc: _written(loc, layer) for loc, layer in written_layers(spec.model.layers)}
+    ranges = override_ranges(spec)
+    if not ranges or entry_layers(spec.model.layers) > MAX_LAYERS:
+        return tuple(written.values()), [tuple(written.values()) for _ in ranges]
+    rest: dict[Loc, Written] = {}
+    named: list[dict[Loc, Written]] = [{} for _ in ranges]
+    for entry in placed_layers(spec):
+        left = entry.count
+        for of_override, layers in zip(named, ranges, strict=True):
+            taken = sum(_overlap(entry.first, entry.count, part) for part in layers)
+            left -= taken
+            if taken:
+                of_override[entry.loc] = written[entry.loc]
+        if left > 0:
+            rest[entry.loc] = written[entry.loc]
+    # What overrides leave nothing of is judged as if they were not there.
+    return tuple((rest or written).values()), [tuple(layers.values()) for layers in named]
+
+
+def _overlap(first: int, count: int, layers: range) -> int:
+    return max(0, min(first + count, layers.stop) - max(first, layers.start))
+
+
 def storage_sites(spec: Spec) -> Iterator[Site]:
-    """`cache` first, then its overrides in order."""
+    """`cache` first, then its overrides in order, then `draft`."""
     cache, total = spec.cache, entry_layers(spec.model.layers)
-    yield Site(("cache",), cache.encoding, cache.scales, cache.retain, _own(cache), total)
+    rest, named = _covered(spec)
+    yield Site(("cache",), cache.encoding, cache.scales, cache.retain, _own(cache), total, rest)
     for index, (override, ranges) in enumerate(zip(cache.overrides, override_ranges(spec), strict=True)):
         own = _own(override)
         yield Site(
@@ -45,4 +129,18 @@ def storage_sites(spec: Spec) -> Iterator[Site]:
             retain=override.retain if "retain" in own else cache.retain,
             own=own,
             layers=sum(map(len, ranges)),
+            covers=named[index],
         )
+    if spec.draft:
+        yield from _draft_site(spec, spec.draft)
+
+
+def _draft_site(spec: Spec, draft: Draft) -> Iterator[Site]:
+    """The draft layers, where it is known what they are; unit scales of the cache serve them too."""
+    try:
+        layer, loc = draft_layer(spec)
+    except ValueError:
+        return
+    inherited = spec.cache.scales if isinstance(spec.cache.scales, UnitScales) else None
+    covers = (_written(loc, layer),)
+    yield Site(("draft",), draft.encoding, draft.scales or inherited, None, _own(draft), draft.layers, covers)

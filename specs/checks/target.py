@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from kvc.capabilities import ARCHS, MAX_ROPE_TABLE, PASSES
+from kvc.specs.checks.layers import rotated, with_rope
 from kvc.specs.checks.rule import Hit, Rule
 from kvc.specs.models import Spec
-from kvc.specs.placement import written_layers
 from kvc.specs.suggestions import listed, nearest, shortened
 
 
@@ -52,8 +52,7 @@ def _step_size(spec: Spec) -> Iterator[Hit]:
 
 def _rope_table(spec: Spec) -> Iterator[Hit]:
     length = spec.target.max_seq_len
-    layers = (layer for _, layer in written_layers(spec.model.layers))
-    dims = [layer.rope.dim or layer.head_dim for layer in layers if layer.rope != "none"]
+    dims = [layer.rope.dim or rotated(layer)[1] for _, layer in with_rope(spec)]
     row_bytes = 4 * max(dims, default=0)
     if length * row_bytes > MAX_ROPE_TABLE:
         message = f"the RoPE table of {length:,} positions takes {length * row_bytes:,} bytes"
@@ -83,18 +82,12 @@ def _context(spec: Spec) -> Iterator[Hit]:
         yield Hit(("attention", "context"), message, "supported: `act`, the activation dtype")
 
 
-def _draft(spec: Spec) -> Iterator[Hit]:
-    if spec.draft is not None:
-        yield Hit(("draft", "kind"), f"draft layers (`{spec.draft.kind}`) are not supported yet", "remove `draft`")
-
-
 RULES: tuple[Rule, ...] = (
     Rule("KVC116", "sequences fit the model's positions", _sequence_length),
     Rule("KVC117", "buckets ascend to max_sequences", _buckets),
     Rule("KVC118", "the architecture fits the device", _arch),
     Rule("KVC119", "required passes exist", _passes),
     Rule("KVC120", "context attention is supported", _context),
-    Rule("KVC121", "draft layers are supported", _draft),
     Rule("KVC122", "memory is left for the cache", _memory),
     Rule("KVC126", "the table of rotary embeddings is bounded", _rope_table),
     Rule("KVC123", "a step holds one token of each sequence", _step_size),

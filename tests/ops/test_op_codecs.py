@@ -137,8 +137,8 @@ def test_scale_of_a_codec_without():
 
 
 def test_the_table_follows_the_encodings():
-    for encoding in ENCODINGS.values():
-        codec = codec_of("test", encoding.name)
+    for name in CODECS:
+        encoding, codec = ENCODINGS[name], codec_of("test", name)
         assert codec.parts == encoding.parts and (codec.factor is None) == (encoding.scale == "none")
         scale = scale_operand(codec.name, 1.0) if codec.factor else None
         planes = codec.encode(torch.zeros(2, 3, 32), scale)

@@ -7,9 +7,8 @@ import torch
 from op_oracles import naive_attention
 from test_op_gqa_context import keep_committed
 
-from kvc.encodings import ENCODINGS
 from kvc.ops import OPS
-from kvc.ops.codecs import codec_of, encode_fields
+from kvc.ops.codecs import CODECS, codec_of, encode_fields
 from kvc.ops.example_inputs import SHAPES, Shape
 
 decode = torch.ops.kvc.gqa_decode.default
@@ -36,7 +35,7 @@ def check(args, kwargs):
     return out, lse
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", CODECS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_against_fp64(shape, encoding):
     check(*OPS["gqa_decode"].example(replace(SHAPES[shape], encoding=encoding)))
@@ -70,7 +69,7 @@ def test_pages_not_held_take_no_part(released):
     check(args, kwargs)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", CODECS)
 @pytest.mark.parametrize("poison", [0x00, 0x7F, 0xAA])
 def test_other_bytes_change_nothing(encoding, poison):
     args, kwargs = OPS["gqa_decode"].example(Shape(encoding=encoding))
@@ -83,7 +82,7 @@ def test_other_bytes_change_nothing(encoding, poison):
     assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", CODECS)
 def test_a_draft_that_is_not_finite_changes_no_query_before_it(encoding):
     """Its row is below the length, so only the causal mask hides it."""
     args, kwargs = OPS["gqa_decode"].example(Shape(committed=(14,), own=(2,), encoding=encoding, dtype=torch.float32))

@@ -132,15 +132,15 @@ REFUSED = {
         "not supported yet",
         "`unit`",
     ),
-    "later layer kind": (
+    "unknown layer kind": (
         "kind: gqa",
-        "kind: mla",
-        "KVC103",
+        "kind: csa2",
+        "KVC024",
         7,
         13,
         "model.layers[0]",
-        "`mla` is not supported",
-        "`gqa`",
+        "unknown kind `csa2`",
+        "`gqa`, `mla`, `mla_sparse`, `recurrent`",
     ),
     "kind is a number": (
         "kind: gqa",

@@ -1,0 +1,93 @@
+"""What a cache takes beside its pools, and what a reader of its plan must know."""
+
+from collections.abc import Iterator
+
+from kvc.plan.pooling import Pooling
+from kvc.plan.stale import ceil_div
+from kvc.plan.types import Overheads
+from kvc.specs.compilable import compile_findings
+from kvc.specs.resolved import DeepseekV4Shape, LayerRun, ResolvedSpec, Rope
+
+_INT32 = _FLOAT32 = 4
+_SCALE_OPERAND = 2 * _FLOAT32  # the scale, and the factor that quantizing multiplies by
+
+
+def overheads(spec: ResolvedSpec, pooling: Pooling) -> Overheads:
+    """Bytes on the device beside the pools."""
+    return Overheads(
+        scale_bytes=_SCALE_OPERAND * len(set(_scales(spec))),
+        rope_bytes=_FLOAT32 * spec.target.max_seq_len * sum(rope.dim for rope in _ropes(spec)),
+        table_bytes=_INT32 * _table_entries(spec, pooling),
+        null_page_bytes=0,
+        scratch_bytes=None if any(compile_findings(spec)) else 0,
+    )
+
+
+def _scales(spec: ResolvedSpec) -> Iterator[tuple[str, float]]:
+    """(encoding, scale) of every field: equal ones are one constant of the program."""
+    for run in spec.runs:
+        yield from ((run.encoding, value) for _, value in run.scales.values)
+        if run.retain:
+            yield from ((run.retain.encoding, value) for _, value in run.retain.scales.values)
+
+
+def _ropes(spec: ResolvedSpec) -> set[Rope]:
+    return {run.shape.rope for run in spec.runs if run.shape.rope}
+
+
+def _table_entries(spec: ResolvedSpec, pooling: Pooling) -> int:
+    """Entries of the slot tables, one a lifecycle, and of the page tables, one a pool."""
+    tables = len(pooling.members) + len(pooling.pools)
+    width = max(ceil_div(spec.target.max_seq_len, members.tokens_per_page) for members in pooling.members)
+    return tables * spec.target.max_sequences * width
+
+
+def notes(spec: ResolvedSpec) -> tuple[str, ...]:
+    """Notes that do not depend on the size of memory."""
+    found = (*_parallel(spec), *_drafts(spec), *_everything_retained(spec), *_high_windows(spec))
+    return tuple(dict.fromkeys(found))
+
+
+def _parallel(spec: ResolvedSpec) -> Iterator[str]:
+    ranks = spec.tensor_parallel
+    if ranks == 1:
+        return
+    yield f"bytes are of one of {ranks} tensor parallel ranks"
+    for run in spec.runs:
+        if run.shards < ranks:
+            yield f"tensor parallelism: {_what(run)} of {run.shape.capability} layers {_copies(run.shards, ranks)}"
+
+
+def _what(run: LayerRun) -> str:
+    return {"gqa": "KV heads", "recurrent": "states"}.get(run.shape.kind, "the latent row (one for all heads)")
+
+
+def _copies(shards: int, ranks: int) -> str:
+    return (
+        f"is whole on each of {ranks} ranks" if shards == 1 else f"divide into {shards}, {ranks // shards} copies each"
+    )
+
+
+def _drafts(spec: ResolvedSpec) -> Iterator[str]:
+    if spec.draft:
+        yield (
+            f"every sequence holds room for {spec.draft.max_tokens} drafted tokens, which may be rolled back; windows, "
+            "twins and states are wider by them"
+        )
+
+
+def _everything_retained(spec: ResolvedSpec) -> Iterator[str]:
+    longest = spec.target.max_seq_len
+    for run in spec.runs:
+        if run.retain and run.retain.first + run.retain.last >= longest:
+            yield (
+                f"everything is retained: first {run.retain.first:,} + last {run.retain.last:,} tokens are at least "
+                f"max_seq_len, {longest:,}"
+            )
+
+
+def _high_windows(spec: ResolvedSpec) -> Iterator[str]:
+    """Windows of a mixed cache have no twin."""
+    for run in spec.runs:
+        if run.retain and isinstance(run.shape, DeepseekV4Shape):
+            yield f"windows of deepseek_v4 layers have no twin: they are {run.retain.encoding} throughout"
