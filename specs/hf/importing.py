@@ -144,7 +144,8 @@ class _Document:
             count = self.config.values.get(name)
             if type(count) is int and count > 0 and "layers" in name:
                 draft = {"kind": "mtp", "layers": count, "max_draft_tokens": count, "encoding": self._encoding()}
-                yield from document.comment(f"{name} is {count}; to plan those too: draft: {document.flow(draft)}")
+                yield f"# {name} is {count}: layers for multi-token prediction, planned where the spec has"
+                yield f"# draft: {document.flow(draft)}"
                 return
 
     def _quantized(self) -> Iterator[str]:

@@ -16,25 +16,29 @@ FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention
 class Gqa:
     """How a family's attention follows from its fields.
 
-    ``head_rule``: hidden_size / num_attention_heads where `head_dim` is left out, as the family's code has it.
+    ``head_rule``: hidden_size // num_attention_heads where `head_dim` is left out, as the family's code has it;
+    ``exact``: its class refuses sizes that do not divide.
     """
 
     rope: RopeRule | None = field(default_factory=RopeRule)
     site: Site = field(default_factory=Site)
     head_rule: bool = False
+    exact: bool = False
     sinks: bool = False
     fields: dict[str, str] = field(default_factory=dict)  # role -> name of its field, where it is not the usual one
 
 
-def head_dim(config: Config, by_rule: bool, name: str = "head_dim") -> int:
+def head_dim(config: Config, rule: Gqa, name: str = "head_dim") -> int:
     """Features of a head. Raises KvcError (KVC155) where the config does not say and the family has no rule."""
     given: int | None = config.get(name)
-    if given is not None or not by_rule:
+    if given is not None or not rule.head_rule:
         return given or int(config.need(name))
     hidden, heads = config.need("hidden_size"), config.need("num_attention_heads")
-    if hidden % heads:
+    if hidden < heads or (rule.exact and hidden % heads):
         message = f"hidden_size {hidden} does not divide into {heads} heads, and `head_dim` is missing"
         raise config.contradiction(message, "hidden_size", "add `head_dim`")
+    if hidden % heads:
+        config.note("hidden_size / num_attention_heads is rounded down, as the family's code does")
     return int(hidden // heads)
 
 
@@ -42,7 +46,7 @@ def gqa(config: Config, rule: Gqa, window: int | None = None) -> Spec:
     """A `gqa` layer; with a ``window``, if any."""
     names = {role: rule.fields.get(role, role) for role in ("num_attention_heads", "num_key_value_heads", "head_dim")}
     heads = config.need(names["num_attention_heads"])
-    width = head_dim(config, rule.head_rule, names["head_dim"])
+    width = head_dim(config, rule, names["head_dim"])
     layer = {
         "kind": "gqa",
         "heads": heads,

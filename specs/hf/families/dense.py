@@ -56,7 +56,7 @@ def _qwen3_moe(config: Config) -> list[Derived]:
 
 
 LLAMA = Family(
-    partial(_alike, rule=_BY_HIDDEN),
+    partial(_alike, rule=Gqa(head_rule=True, exact=True)),
     needs=("num_hidden_layers", "num_attention_heads"),
     reads=("num_key_value_heads", "head_dim", "hidden_size", *ROPE_READS),
     ignores=("rope_interleaved", "is_llama_config"),

@@ -7,7 +7,7 @@ from kvc.specs.hf.config import Config, Derived
 from kvc.specs.hf.dtypes import DTYPES, activation_dtype
 from kvc.specs.hf.families.family import HEADS, ROPE_READS, Family
 from kvc.specs.hf.families.ignored import MOE_IGNORES, MTP_IGNORES
-from kvc.specs.hf.layers import FULL, LINEAR, Gqa, agree, by_name, gqa, interval, layer_names, mla, window
+from kvc.specs.hf.layers import FULL, LINEAR, Gqa, agree, by_name, gqa, head_dim, interval, layer_names, mla, window
 from kvc.specs.hf.rope import RopeRule
 from kvc.specs.suggestions import listed, shortened
 
@@ -111,8 +111,7 @@ def _falcon_h1(config: Config) -> list[Derived]:
 
 def _lightning(config: Config) -> dict[str, Any]:
     """Lightning attention: one matrix a head, in the activation dtype as the model's code has it."""
-    width = config.get("head_dim") or config.need("hidden_size") // config.need("num_attention_heads")
-    heads = config.need("num_attention_heads")
+    heads, width = config.need("num_attention_heads"), head_dim(config, Gqa(head_rule=True))
     state = {"name": "state", "shape": [heads, width, width], "dtype": activation_dtype(config), "sharded": 0}
     return {"kind": "recurrent", "variant": "other", "states": [state]}
 
