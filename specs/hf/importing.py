@@ -118,7 +118,9 @@ class _Document:
         dtype, encoding = activation_dtype(config), MIXED.get(self._encoding(), (self._encoding(),))[0]
         rows = [row for row in STORAGE_CAPABILITIES if row.encoding == encoding]
         if dtype == "fp16" and not any(dtype in row.dtypes for row in rows):
-            config.note(f"float16 in the config: a {encoding} cache takes bf16 activations; fp16 needs fp32, fp8 or nvfp4")
+            config.note(
+                f"float16 in the config: a {encoding} cache takes bf16 activations; fp16 needs fp32, fp8 or nvfp4"
+            )
             return "bf16"
         return dtype
 
@@ -154,7 +156,9 @@ class _Document:
             return
         caches = [name for name in ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_dtype") if given.get(name)]
         if caches:
-            yield from document.comment(f"quantization_config.{caches[0]} says that the checkpoint has scales for a cache")
+            yield from document.comment(
+                f"quantization_config.{caches[0]} says that the checkpoint has scales for a cache"
+            )
         else:
             yield from document.comment("quantization_config is about weights: the cache does not follow from it")
 

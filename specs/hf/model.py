@@ -25,7 +25,9 @@ def located(raw: RawConfig, ignore: tuple[str, ...] = ()) -> tuple[Config, Famil
     family = _family(config, model_type)
     config.defaults = dict(family.defaults)
     if findings := list(_findings(config, family)):
-        raise KvcError(sorted(findings, key=lambda found: (found.source.line, found.source.column) if found.source else (0, 0)))
+        raise KvcError(
+            sorted(findings, key=lambda found: (found.source.line, found.source.column) if found.source else (0, 0))
+        )
     return config, family
 
 
@@ -74,7 +76,9 @@ def _family(config: Config, model_type: Any) -> Family:
         model_type = _by_architecture(config)
     if model_type is None:
         help = "add `model_type`, such as `llama`; is this the config.json of a model?"
-        raise KvcError(config.finding("KVC152", "a config names its `model_type`, and this one does not", "model_type", help))
+        raise KvcError(
+            config.finding("KVC152", "a config names its `model_type`, and this one does not", "model_type", help)
+        )
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         help = nearest(model_type if isinstance(model_type, str) else "", (*FAMILIES, *WRAPPERS), "supported")
         said = f"`{shortened(model_type)}`" if isinstance(model_type, str) else shown(model_type)

@@ -35,7 +35,7 @@ def read_config(file: str | Path) -> RawConfig:
     path = Path(file)
     try:
         path = path / "config.json" if path.is_dir() else path
-    except ValueError:  # a null byte in the name: opening it says so too
+    except (OSError, ValueError):  # a name too long, or with a null byte: opening it says so too
         pass
     text = _text(_bytes(path), str(path))
     values = _parsed(text, str(path))

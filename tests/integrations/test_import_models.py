@@ -45,11 +45,18 @@ def layers(spec: ResolvedSpec) -> Iterator[tuple[Any, Any]]:
 def of_the_model(cache: Any, index: int) -> dict[str, Any]:
     """Tensors of one layer of transformers' cache: plain attributes, and the ones in dictionaries by state."""
     held = dict(vars(cache.layers[index])) if index < len(cache.layers) else {}
-    nested = {f"{name}.{key}": value for name, inner in held.items() if isinstance(inner, dict) for key, value in inner.items()}
+    nested = {
+        f"{name}.{key}": value
+        for name, inner in held.items()
+        if isinstance(inner, dict)
+        for key, value in inner.items()
+    }
     linear = getattr(cache, "linear_cache", [])
     state = {"linear": linear[index]} if index < len(linear) else {}
     found = {**held, **nested, **state}
-    return {name: tuple(value.shape) for name, value in found.items() if isinstance(value, torch.Tensor) and value.numel()}
+    return {
+        name: tuple(value.shape) for name, value in found.items() if isinstance(value, torch.Tensor) and value.numel()
+    }
 
 
 def rows(coverage: Any) -> int:

@@ -170,7 +170,15 @@ FAMILIES = {
     "falcon_h1": Family(
         _falcon_h1,
         needs=("num_hidden_layers", *HEADS, "mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"),
-        reads=("head_dim", "hidden_size", "mamba_d_ssm", "mamba_expand", "mamba_d_head", "mamba_ssm_dtype", *ROPE_READS),
+        reads=(
+            "head_dim",
+            "hidden_size",
+            "mamba_d_ssm",
+            "mamba_expand",
+            "mamba_d_head",
+            "mamba_ssm_dtype",
+            *ROPE_READS,
+        ),
         ignores=tuple(
             "num_logits_to_keep mamba_chunk_size mamba_conv_bias mamba_proj_bias mamba_norm_before_gate mamba_rms_norm "
             "mamba_use_mlp projectors_bias time_step_limit time_step_floor time_step_max time_step_min lm_head_multiplier "

@@ -142,7 +142,9 @@ def _v4_layer(config: Config, name: str) -> dict[str, Any]:
     }
     if name == SLIDING:
         return layer
-    config.note("not from the config: fp32 for tokens that wait to be compressed; whether rows overlap is the model's code")
+    config.note(
+        "not from the config: fp32 for tokens that wait to be compressed; whether rows overlap is the model's code"
+    )
     overlap = {"overlap": True} if name == _CSA else {}
     layer["compressor"] = {"ratio": _v4_rate(config, name), **overlap, "state_dtype": "fp32"}
     return {**layer, "indexer": indexer(config)} if name == _CSA else layer
