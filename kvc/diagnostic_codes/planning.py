@@ -34,4 +34,10 @@ CODES: dict[str, Code] = {
         "Lifecycles share slots where their slot-size lists are equal; a draft of other layers has slots of its own.",
         "draft: {..., pool: target}  # one draft layer beside 61 target layers",
     ),
+    "KVC207": Code(
+        "a question to a plan that cannot be read",
+        "`--fit` asks what a mix takes (`tokens=1M`, `sequences=64@32k`) or what a device holds (`device=139GiB`); "
+        "counts are decimal, with Ki and Mi for powers of two. `--compare` takes two specs or more.",
+        "kvc plan SPEC --fit 64x32k",
+    ),
 }

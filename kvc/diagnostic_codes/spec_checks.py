@@ -145,8 +145,8 @@ CODES: dict[str, Code] = {
     ),
     "KVC128": Code(
         "a mixed cache without its retained tokens",
-        "`mixed_nvfp4_fp8` is short for encoding nvfp4 with first and last tokens retained in fp8. How many they are is "
-        "never implicit, and `retain.encoding` must not say something else.",
+        "`mixed_nvfp4_fp8` is short for encoding nvfp4 with first and last tokens retained in fp8. How many they are "
+        "is never implicit, and `retain.encoding` must not say something else.",
         "cache: {encoding: mixed_nvfp4_fp8}",
     ),
     "KVC129": Code(

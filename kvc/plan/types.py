@@ -241,8 +241,8 @@ class Plan:
     """Where every byte of a cache goes, on one of ``tensor_parallel`` ranks.
 
     ``bytes_per_token`` is the slope: layers whose history grows without bound. ``bytes_per_sequence`` is fixed: windows
-    at their longest, recurrent state, twins. ``draft_tokens`` a step may be rolled back: every sequence holds room for so
-    many more. ``capacity`` is None while no memory size is known.
+    at their longest, recurrent state, twins. ``draft_tokens`` a step may be rolled back: every sequence holds room for
+    so many more. ``capacity`` is None while no memory size is known.
     """
 
     name: str

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from textwrap import fill
 
-from kvc.plan.types import Capacity, LayerGroup, Plan
+from kvc.plan.types import Capacity, LayerGroup, Overheads, Plan
 from kvc.plan.units import format_size
 from kvc.report.table import table
 
@@ -14,7 +14,8 @@ _LAYERS_WIDTH = 16
 
 def plan_table(plan: Plan) -> str:
     """The whole report, without a final newline."""
-    blocks = [_title(plan), _totals(plan), _layers(plan), _lifecycles(plan), _pools(plan), _capacity(plan.capacity)]
+    blocks = [_title(plan), _totals(plan), _layers(plan), _states(plan), _lifecycles(plan), _pools(plan)]
+    blocks += [_overheads(plan.overheads), _capacity(plan.capacity)]
     return "\n\n".join(filter(None, [*blocks, _notes(plan.notes)]))
 
 
@@ -54,7 +55,7 @@ def _totals(plan: Plan) -> str:
     rows = (
         ("bytes per token", _exact(plan.bytes_per_token), "slope: grows with every token"),
         ("bytes per sequence", plan.bytes_per_sequence, "fixed: windows, states, twins at their longest"),
-        ("smallest request", plan.smallest_request_bytes, "bytes; derived: one slot of every lifecycle"),
+        ("smallest request", plan.smallest_request_bytes, "bytes; derived: slots of one token"),
     )
     return table(("total", "bytes", "meaning"), rows)
 
@@ -75,6 +76,27 @@ def _layers(plan: Plan) -> str:
     )
     header = ("group", "layers", "encoding", "S", "page bytes", "B/token", "B/sequence", "spec line")
     return table(header, rows) + "\nS: tokens per page; page bytes of one layer; B/token, B/sequence of the group"
+
+
+def _states(plan: Plan) -> str:
+    """The tensors that a sequence keeps whole, where there are any."""
+    rows = [
+        (group.name, state.name, f"[{', '.join(map(str, state.shape))}]", state.dtype, state.nbytes)
+        for group in plan.layer_groups
+        for state in group.states
+    ]
+    return table(("group", "state", "shape", "dtype", "bytes a layer"), rows) if rows else ""
+
+
+def _overheads(beside: Overheads) -> str:
+    rows = (
+        ("scale operands", beside.scale_bytes, "equal scales are stored once"),
+        ("RoPE tables", beside.rope_bytes, "cos and sin up to max_seq_len"),
+        ("page tables", beside.table_bytes, "slots and pages of a full step"),
+        ("null page", beside.null_page_bytes, "not needed: padding touches no page"),
+        ("scratch", beside.scratch_bytes, "of layers; -: known once they can be compiled"),
+    )
+    return table(("beside the pools", "bytes", "meaning"), rows)
 
 
 def _lifecycles(plan: Plan) -> str:

@@ -11,6 +11,9 @@ from kvc.specs.nodes import Loc
 from kvc.specs.placement import written_layers
 from kvc.specs.suggestions import listed, nearest, shortened
 
+# What the rows of some layer kind can be stored in.
+ROW_ENCODINGS = tuple(name for name in ENCODINGS if any(row.encoding == name for row in STORAGE_CAPABILITIES))
+
 
 def _named(spec: Spec) -> Iterator[tuple[Loc, str]]:
     """Every encoding that the spec names, and where."""
@@ -30,7 +33,8 @@ def _unknown(spec: Spec) -> Iterator[Hit]:
         if name in MIXED and loc[-2] != "retain" and loc[0] == "cache":
             continue
         if name not in ENCODINGS:
-            yield Hit(loc, f"unknown encoding `{shortened(name)}`", nearest(name, ENCODINGS))
+            choices = INDEX_ENCODINGS if "indexer" in loc else ROW_ENCODINGS
+            yield Hit(loc, f"unknown encoding `{shortened(name)}`", nearest(name, choices))
 
 
 def _mixed(spec: Spec) -> Iterator[Hit]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kvc.cli import schema as command
+from kvc.encodings import ENCODINGS, MIXED
 from kvc.specs import schema
 
 Run = Callable[..., tuple[int, str, str]]
@@ -38,5 +39,5 @@ def test_editors_get_closed_objects_choices_and_no_tuples() -> None:
     objects = [node for node in nodes(whole) if isinstance(node, dict) and node.get("type") == "object"]
     assert len(objects) > 15 and all(node["additionalProperties"] is False for node in objects)
     assert not [node for node in nodes(whole) if isinstance(node, dict) and "prefixItems" in node]
-    assert whole["$defs"]["Cache"]["properties"]["encoding"]["enum"] == ["fp32", "bf16", "fp8"]
+    assert whole["$defs"]["Cache"]["properties"]["encoding"]["enum"] == [*ENCODINGS, *MIXED]
     assert whole["required"] == ["kvc", "name", "model", "cache", "target"]

@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvc.encodings import ENCODINGS
+from kvc.diagnostics import KvcError
 from kvc.ops import OPS
+from kvc.ops.codecs import CODECS
 from kvc.ops.example_inputs import SHAPES, Shape
 
 ops = torch.ops.kvc
 
 
 @pytest.mark.parametrize("with_rope", [True, False])
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", CODECS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equals_the_ops_it_fuses(shape, encoding, with_rope):
     args, kwargs = OPS["append_gqa"].example(replace(SHAPES[shape], encoding=encoding))
@@ -24,10 +25,18 @@ def test_equals_the_ops_it_fuses(shape, encoding, with_rope):
     quantize = OPS[f"quantize_{encoding}"].overload
     planes = [quantize(turned[1], k_scale), quantize(v, v_scale)]
     ops.store_rows.default(expected, planes, rows, tokens_per_page=kwargs["tokens_per_page"])
+    if not with_rope:
+        del kwargs["layout"]
     found = ops.append_gqa.default(pool, q, k, v, *angles, *args[6:], **kwargs)
     assert torch.equal(pool, expected)
     assert torch.equal(found[0], turned[0]) and torch.equal(found[1], turned[1])
     assert found[0].data_ptr() != q.data_ptr() and found[1].data_ptr() != k.data_ptr()
+
+
+def test_a_layout_without_a_table_is_refused():
+    args, kwargs = OPS["append_gqa"].example(Shape())
+    with pytest.raises(KvcError, match="KVC551 kvc::append_gqa: layout: goes with table"):
+        ops.append_gqa.default(*args[:4], None, None, *args[6:], **kwargs)
 
 
 def test_k_is_returned_only_where_asked_for():
@@ -47,7 +56,7 @@ def test_without_q_the_same_bytes_are_stored():
     assert torch.equal(args[0], other[0]) and torch.equal(k, expected) and q.shape == (0, 2, 32)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", CODECS)
 def test_bytes_do_not_depend_on_the_chunking(encoding):
     shape = Shape(committed=(0,), own=(50,), encoding=encoding)
     args, kwargs = OPS["append_gqa"].example(shape)

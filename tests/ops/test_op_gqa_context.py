@@ -6,8 +6,8 @@ import pytest
 import torch
 from op_oracles import naive_attention
 
-from kvc.encodings import ENCODINGS
 from kvc.ops import OPS
+from kvc.ops.codecs import CODECS
 from kvc.ops.example_inputs import SHAPES, Shape
 
 context = torch.ops.kvc.gqa_context.default
@@ -42,7 +42,7 @@ def check(args, kwargs):
     return out, lse
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", CODECS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_against_fp64(shape, encoding):
     shape = replace(SHAPES[shape], encoding=encoding)
@@ -83,7 +83,7 @@ def test_own_rows_come_from_k_and_v_and_no_committed_rows_need_no_pool():
         assert all(torch.equal(a, b) for a, b in zip(out, other, strict=True))
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", CODECS)
 @pytest.mark.parametrize("poison", [0x00, 0x7F, 0xAA])
 def test_other_bytes_change_nothing(encoding, poison):
     """Everything but the committed rows is overwritten; the example has 0xFF there."""

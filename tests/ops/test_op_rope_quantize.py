@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvc.encodings import ENCODINGS
 from kvc.ops import OPS
+from kvc.ops.codecs import CODECS
 from kvc.ops.example_inputs import SHAPES
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", CODECS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equals_rope_then_quantize(shape, encoding):
     (x, table, positions, scale), kwargs = OPS["rope_quantize"].example(replace(SHAPES[shape], encoding=encoding))

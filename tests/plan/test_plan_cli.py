@@ -143,7 +143,7 @@ tiny-mixed: 4 layers, spec tiny-mixed.yaml, digest 763680d8352e
 total                bytes  meaning
 bytes per token        960  slope: grows with every token
 bytes per sequence       0  fixed: windows, states, twins at their longest
-smallest request    15,360  bytes; derived: one slot of every lifecycle
+smallest request    15,360  bytes; derived: slots of one token
 
 group  layers  encoding   S  page bytes  B/token  B/sequence  spec line
 gqa0   0,3     fp8       16       1,536      192           0  9
@@ -156,6 +156,13 @@ lifecycle  domain  keeps  pool group  B/token  B/sequence  spec line
 pool  lifecycle  pool group  pages in a slot  slot bytes  slots  spec line
    0          0           0  2 x 6,144            12,288     68  9
    1          0           0  2 x 1,536             3,072     68  9
+
+beside the pools   bytes  meaning
+scale operands        24  equal scales are stored once
+RoPE tables       16,384  cos and sin up to max_seq_len
+page tables          768  slots and pages of a full step
+null page              0  not needed: padding touches no page
+scratch                0  of layers; -: known once they can be compiled
 
 capacity        amount  meaning
 device       1,048,576  1 MiB

@@ -65,4 +65,5 @@ pools.0.pages_per_slot             4        3                x0.75
 pools.0.slot_bytes                 524,288  393,216          x0.75
 pools.1                            -        present
 pool_groups.0.slot_bytes           524,288  458,752          x0.875
-pool_groups.0.slot_sizes           524,288  393,216, 65,536"""
+pool_groups.0.slot_sizes           524,288  393,216, 65,536
+overheads.table_bytes              4,096    6,144            x1.5"""

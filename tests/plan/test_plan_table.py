@@ -85,7 +85,7 @@ m: 4 layers, spec b.yaml, digest dddddddddddd
 total                 bytes  meaning
 bytes per token      10,240  slope: grows with every token
 bytes per sequence  524,288  fixed: windows, states, twins at their longest
-smallest request    458,752  bytes; derived: one slot of every lifecycle
+smallest request    458,752  bytes; derived: slots of one token
 
 group  layers  encoding   S  page bytes  B/token  B/sequence  spec line
 gqa0   0,2     bf16      32     131,072    8,192           0  4
@@ -101,6 +101,13 @@ pool  lifecycle  pool group  pages in a slot  slot bytes    slots  spec line
    0          0           0  2 x 131,072         262,144  399,929  4
    1          0           0  1 x 65,536           65,536  399,929  7
    2          1           1  1 x 131,072         131,072   24,996  5
+
+beside the pools   bytes  meaning
+scale operands         0  equal scales are stored once
+RoPE tables            0  cos and sin up to max_seq_len
+page tables       10,240  slots and pages of a full step
+null page              0  not needed: padding touches no page
+scratch                -  of layers; -: known once they can be compiled
 
 capacity              amount  meaning
 device       149,250,113,536  139 GiB

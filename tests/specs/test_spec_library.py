@@ -1,5 +1,7 @@
 """The specs that come with kvc: they load, and say what the models' configs say."""
 
+from collections import Counter
+
 import pytest
 
 from kvc.encodings import ENCODINGS, page_layout
@@ -29,7 +31,33 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", library_specs())
+# name: number of layers by kind, draft layers included
+OTHERS = {
+    "deepseek-v2-lite": {"mla": 27},
+    "deepseek-v3": {"mla": 62},
+    "deepseek-v3.2": {"mla_sparse dsa": 61},
+    "deepseek-v4": {"mla_sparse deepseek_v4": 43},
+    "gemma-3": {"gqa": 26},
+    "glm-5": {"mla_sparse dsa": 78},
+    "gpt-oss-20b": {"gqa": 24},
+    "kimi-k2": {"mla": 61},
+    "kimi-linear": {"recurrent kda": 21, "mla": 6},
+    "qwen3-next": {"recurrent gated_delta_net": 36, "gqa": 12},
+}
+DENSE = [name for name in library_specs() if name not in OTHERS]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_layers_of_other_kinds(name: str) -> None:
+    spec = load_spec(name)
+    assert (spec.name, spec.file) == (name, f"{name}.yaml")
+    counted: Counter[str] = Counter()
+    for run in spec.runs:
+        counted[run.shape.capability] += run.count
+    assert counted == OTHERS[name]
+
+
+@pytest.mark.parametrize("name", DENSE)
 def test_library_spec(name: str) -> None:
     spec, (model, _, encoding) = load_spec(name), name.rpartition("-")
     layers, heads, kv_heads, head_dim, max_position, rope, dtype = MODELS[model]
@@ -48,7 +76,8 @@ def test_library_spec(name: str) -> None:
 
 def test_expected_names() -> None:
     assert list(library_specs()) == sorted(
-        ["llama-3.1-8b-bf16", "llama-3.1-8b-fp8", "qwen3-8b-bf16", "qwen3-8b-fp8"]
+        [*OTHERS]
+        + ["llama-3.1-8b-bf16", "llama-3.1-8b-fp8", "qwen3-8b-bf16", "qwen3-8b-fp8"]
         + [f"smollm2-135m-{encoding}" for encoding in ("fp32", "bf16", "fp8")]
         + [f"tiny-{encoding}" for encoding in ("fp32", "bf16", "fp8", "mixed")]
     )
