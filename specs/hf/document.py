@@ -89,7 +89,7 @@ def _with_repeat(layer: dict[str, Any], count: int) -> dict[str, Any]:
     """The layer with its `repeat`, behind what it is."""
     if count == 1:
         return layer
-    first = {name: layer[name] for name in ("kind", "variant") if name in layer}
+    first: dict[str, Any] = {name: layer[name] for name in ("kind", "variant") if name in layer}
     return {**first, "repeat": count, **layer}
 
 

@@ -130,12 +130,12 @@ class _Document:
         yield "cache:"
         yield f"  encoding: {encoding}"
         yield f"  tokens_per_page: {self.family.tokens_per_page}"
-        main = MIXED.get(encoding, (encoding,))
-        if main[0] in ENCODINGS and ENCODINGS[main[0]].scale != "none":
+        history, twin = MIXED.get(encoding, (encoding, ""))
+        if history in ENCODINGS and ENCODINGS[history].scale != "none":
             yield from document.comment("1.0 for planning: write the scales that were calibrated before serving", 2)
             yield "  scales: {source: unit}"
-        if encoding in MIXED:
-            scaled = ENCODINGS[main[1]].scale != "none"
+        if twin:
+            scaled = ENCODINGS[twin].scale != "none"
             yield f"  retain: {document.flow({**_RETAIN, **({'scales': {'source': 'unit'}} if scaled else {})})}"
         yield from self._drafts()
         yield from self._quantized()

@@ -92,14 +92,11 @@ def _findings(config: Config, family: Family) -> Iterator[Diagnostic]:
     known = {*reads, *family.ignores, *COMMON_IGNORES}
     for name in config.values:
         if name not in known:
-            help = f"{nearest(name, known, 'known')}; " if _is_near(name, known) else ""
-            help += f"`--ignore-field {shortened(name)}` if the cache does not depend on it"
+            meant = nearest(name, known)
+            help = f"`--ignore-field {shortened(name)}` if the cache does not depend on it"
+            help = f"{meant} Otherwise {help}" if meant.startswith("did you mean") else help
             yield config.finding("KVC154", f"unknown field `{shortened(name)}`", name, help)
     yield from config.wrong_types(reads)
     for name in (family.positions, *family.needs):
         if not config.has(name) and name not in family.defaults:
             yield config.missing(name)
-
-
-def _is_near(name: str, known: set[str]) -> bool:
-    return nearest(name, known).startswith("did you mean")

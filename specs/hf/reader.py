@@ -1,6 +1,7 @@
 """A `config.json` read into plain values, whatever the file turns out to be."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,8 @@ class RawConfig:
 def read_config(file: str | Path) -> RawConfig:
     """Read a `config.json`, or the one in a folder. Raises KvcError (KVC150, KVC151, KVC152)."""
     path = Path(file)
-    try:
+    with suppress(OSError, ValueError):  # a name too long, or with a null byte: opening it says so too
         path = path / "config.json" if path.is_dir() else path
-    except (OSError, ValueError):  # a name too long, or with a null byte: opening it says so too
-        pass
     text = _text(_bytes(path), str(path))
     values = _parsed(text, str(path))
     if not isinstance(values, dict):

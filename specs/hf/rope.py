@@ -85,7 +85,8 @@ def _kind(inner: Config) -> str:
     kind: str = _SAME.get(name, name)
     if kind not in _KINDS:
         field = "rope_type" if inner.has("rope_type") else "type"
-        help = f"supported: {listed(_KINDS)}; bytes do not depend on it: `--ignore-field {inner.where[-1]}` takes plain RoPE"
+        plain = f"bytes do not depend on it: `--ignore-field {inner.where[-1]}` takes plain RoPE"
+        help = f"supported: {listed(_KINDS)}; {plain}"
         raise KvcError(inner.finding("KVC158", f"specs have no rotary embedding `{shortened(name)}`", field, help))
     return kind
 

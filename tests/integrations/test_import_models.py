@@ -7,7 +7,6 @@ layer that the imported spec has in its place, and so are softmax scales, sinks 
 import math
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,7 +117,7 @@ def attention_modules(model: Any) -> list[Any]:
 
 
 def test_scores_are_scaled_as_in_the_model(imported: tuple[str, Any, ResolvedSpec]) -> None:
-    name, model, spec = imported
+    _, model, spec = imported
     modules = [m for m in attention_modules(model) if "Indexer" not in type(m).__name__]
     ours = [shape.softmax_scale for shape, _ in layers(spec) if hasattr(shape, "softmax_scale")]
     theirs = [module.scaling for module in modules]
@@ -127,13 +126,13 @@ def test_scores_are_scaled_as_in_the_model(imported: tuple[str, Any, ResolvedSpe
 
 
 def test_sinks_are_where_the_model_has_them(imported: tuple[str, Any, ResolvedSpec]) -> None:
-    name, model, spec = imported
+    _, model, spec = imported
     theirs = sum(parameter.endswith("self_attn.sinks") for parameter, _ in model.named_parameters())
     assert sum(bool(getattr(shape, "sink_logits", False)) for shape, _ in layers(spec)) == theirs
 
 
 def test_rotated_features_are_as_many_as_in_the_model(imported: tuple[str, Any, ResolvedSpec]) -> None:
-    name, model, spec = imported
+    _, model, spec = imported
     theirs = {
         2 * buffer.numel()
         for name, buffer in model.named_buffers()

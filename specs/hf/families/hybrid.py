@@ -6,7 +6,7 @@ from typing import Any
 from kvc.specs.hf.config import Config, Derived
 from kvc.specs.hf.dtypes import DTYPES, activation_dtype
 from kvc.specs.hf.families.family import HEADS, ROPE_READS, Family
-from kvc.specs.hf.families.ignored import MOE_IGNORES, MTP_IGNORES
+from kvc.specs.hf.families.ignored import MOE_IGNORES, MTP_IGNORES, words
 from kvc.specs.hf.layers import FULL, LINEAR, Gqa, agree, by_name, gqa, head_dim, interval, layer_names, mla, window
 from kvc.specs.hf.rope import RopeRule
 from kvc.specs.suggestions import listed, shortened
@@ -41,7 +41,7 @@ def _delta_net(config: Config) -> dict[str, Any]:
 
 
 def _qwen(config: Config) -> list[Derived]:
-    """Each `full_attention_interval`-th layer is full attention, a quarter of it rotated; the others gated delta nets."""
+    """Each `full_attention_interval`-th layer is full attention, a quarter of it rotated; others gated delta nets."""
     every = "full_attention_interval"
     derived = interval(config, LINEAR, FULL, config.get(every) or 4)
     names = layer_names(config, lambda: derived, _KINDS)
@@ -179,12 +179,12 @@ FAMILIES = {
             "mamba_ssm_dtype",
             *ROPE_READS,
         ),
-        ignores=tuple(
+        ignores=words(
             "num_logits_to_keep mamba_chunk_size mamba_conv_bias mamba_proj_bias mamba_norm_before_gate mamba_rms_norm "
-            "mamba_use_mlp projectors_bias time_step_limit time_step_floor time_step_max time_step_min lm_head_multiplier "
-            "embedding_multiplier mlp_multipliers mlp_expansion_factor key_multiplier attention_out_multiplier "
-            "attention_in_multiplier ssm_multipliers ssm_in_multiplier ssm_out_multiplier attn_layer_indices "
-            "layers_block_type layer_types".split()
+            "mamba_use_mlp projectors_bias time_step_limit time_step_floor time_step_max time_step_min "
+            "lm_head_multiplier embedding_multiplier mlp_multipliers mlp_expansion_factor key_multiplier "
+            "attention_out_multiplier attention_in_multiplier ssm_multipliers ssm_in_multiplier ssm_out_multiplier "
+            "attn_layer_indices layers_block_type layer_types"
         ),
         defaults={"rope_theta": 10_000},
     ),

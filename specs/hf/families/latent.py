@@ -5,8 +5,8 @@ from typing import Any
 
 from kvc.specs.hf.config import Config, Derived
 from kvc.specs.hf.families.family import ROPE_READS, Family
-from kvc.specs.hf.families.ignored import LATENT_IGNORES, MOE_IGNORES, MTP_IGNORES
-from kvc.specs.hf.layers import SLIDING, by_name, check_length, every_layer, layer_names, mla, window
+from kvc.specs.hf.families.ignored import LATENT_IGNORES, MOE_IGNORES, MTP_IGNORES, words
+from kvc.specs.hf.layers import SLIDING, by_name, check_length, every_layer, layer_names, mla
 from kvc.specs.hf.rope import RopeRule, Site, rope
 from kvc.specs.suggestions import listed
 
@@ -93,7 +93,7 @@ _V4_RATES = {_CSA: ("compress_rate_csa", 4), _HCA: ("compress_rate_hca", 128)}
 
 
 def _v4_names(config: Config) -> list[str]:
-    """By `compress_ratios`, which may go on with layers for multi-token prediction; or two heavy ones, then by turns."""
+    """By `compress_ratios`, which may go on with multi-token prediction; or two heavy ones, then by turns."""
     count, ratios = config.need("num_hidden_layers"), config.get("compress_ratios")
     if ratios is None:
         return [_HCA if index < 2 or index % 2 == 0 else _CSA for index in range(count)]
@@ -217,13 +217,12 @@ FAMILIES = {
             "compress_rope_theta",
             *ROPE_READS,
         ),
-        ignores=tuple(
-            name
-            for name in (
-                *_IGNORES,
-                *"o_groups o_lora_rank hc_mult hc_eps hc_sinkhorn_iters num_hash_layers expert_dtype".split(),
-            )
-            if name != "head_dim"
+        ignores=(
+            "q_lora_rank",
+            "num_key_value_heads",
+            *MOE_IGNORES,
+            *MTP_IGNORES,
+            *words("o_groups o_lora_rank hc_mult hc_eps hc_sinkhorn_iters num_hash_layers expert_dtype"),
         ),
         defaults={"rope_theta": 10_000, "compress_rope_theta": 160_000},
         tokens_per_page=256,

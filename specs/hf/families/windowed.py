@@ -26,7 +26,7 @@ _KINDS = (FULL, SLIDING)
 
 
 def _names(config: Config, every: int, pattern: str = "") -> list[str]:
-    """`layer_types`, or full attention in each ``every``-th layer; field ``pattern``, if it is there, says how often."""
+    """`layer_types`, or full attention in each ``every``-th layer; field ``pattern``, if there is one, says so."""
     derived = interval(config, SLIDING, FULL, config.get(pattern) or every)
     names = layer_names(config, lambda: derived, _KINDS)
     agree(config, pattern, names, derived)

@@ -47,7 +47,7 @@ def mutants(draw: st.DrawFn) -> Any:
         container, key = draw(st.sampled_from(found))
         change = draw(st.sampled_from(["delete", "replace", "rename"]))
         if change == "replace" or isinstance(container, list):
-            container[key] = draw(ODD)
+            container[key] = copy.deepcopy(draw(ODD))
         else:
             value = container.pop(key)
             if change == "rename":
