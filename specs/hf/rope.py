@@ -131,6 +131,13 @@ def _rotated(config: Config, inner: Config, rule: RopeRule, width: int) -> int:
     return dim
 
 
+def _theta(config: Config, inner: Config, site: Site) -> float:
+    """The base inside the object, unless these layers have a field of their own and the object is not theirs alone."""
+    is_theirs = site.theta == "rope_theta" or inner.where[-1:] == (site.layer_type,)
+    theta: float = (inner.get("rope_theta") if is_theirs else None) or config.need(site.theta)
+    return theta
+
+
 def rope(config: Config, width: int, rule: RopeRule, site: Site | None = None) -> dict[str, Any]:
     """The `rope` of a layer whose head has ``width`` features that may rotate. Raises KvcError."""
     site = site or Site()
@@ -145,7 +152,7 @@ def rope(config: Config, width: int, rule: RopeRule, site: Site | None = None) -
     dim = _rotated(config, inner, rule, width)
     return {
         "kind": kind,
-        "theta": inner.get("rope_theta") or config.need(site.theta),
+        "theta": _theta(config, inner, site),
         **({"dim": dim} if dim != width else {}),
         **({"layout": rule.layout} if rule.layout != "half" else {}),
         **_scaling(config, inner, kind),

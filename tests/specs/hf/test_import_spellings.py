@@ -73,6 +73,12 @@ def test_deepseek_v4_scales_compressed_layers_alone() -> None:
     assert dict(next(run for run in runs if run.shape.rope.kind == "yarn").shape.rope.params)["attention_factor"] == 1.0
 
 
+def test_a_base_for_all_layers_is_not_that_of_compressed_ones(tmp_path: Path) -> None:
+    config = without(values("spellings/deepseek-v4-flash"), "rope_scaling", "rope_theta")
+    flat = {**config, "rope_parameters": {"rope_type": "default", "rope_theta": 10_000}}
+    assert {run.shape.rope.theta for run in spec(tmp_path, flat).runs} == {10_000.0, 160_000.0}
+
+
 def test_kimi_linear_in_both_spellings(tmp_path: Path) -> None:
     old = values("spellings/kimi-linear-48b")
     linear = old["linear_attn_config"]
