@@ -17,6 +17,7 @@ from kvc.cli.guard import guarded
 
 # Command -> its line in `kvc --help`.
 COMMANDS: dict[str, str] = {
+    "init": "write a spec from the config.json of a model",
     "check": "check spec files; every finding has a file, line, column, code and hint",
     "plan": "show where every byte of the cache goes, and how many tokens fit",
     "compile": "compile a spec to an artifact that engines load and replay",

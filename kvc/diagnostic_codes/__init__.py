@@ -7,6 +7,7 @@ from kvc.diagnostic_codes import (
     artifact,
     compiler_passes,
     compiling,
+    importing,
     models,
     op_calls,
     planning,
@@ -18,5 +19,5 @@ from kvc.diagnostic_codes.code import Code
 
 __all__ = ["CODES", "Code"]
 
-_RANGES = (spec_file, spec_checks, planning, compiling, compiler_passes, artifact, running, op_calls, models)
+_RANGES = (spec_file, spec_checks, importing, planning, compiling, compiler_passes, artifact, running, op_calls, models)
 CODES: dict[str, Code] = {name: code for module in _RANGES for name, code in module.CODES.items()}
