@@ -15,6 +15,10 @@ _ROPE_DEFAULTS: Mapping[str, Facts] = {
 }
 
 
+# Options of a `gqa` layer that no family of `FAMILIES` uses.
+_NOT_IN_THESE_FAMILIES: Facts = {"softcap": None, "sink_logits": False, "shares_kv_of": None}
+
+
 def family_of(config: Any) -> Family:
     """The family of a transformers config; raises KvcError KVC603 where kvc has none."""
     if config.model_type in FAMILIES:
@@ -28,7 +32,7 @@ def model_facts(config: Any, family: Family) -> list[Facts]:
     shared = {name: getattr(config, attribute) for name, attribute in family.fields.items()}
     shared["v_head_dim"] = shared["head_dim"]
     shared["softmax_scale"] = shared["head_dim"] ** -0.5
-    shared |= _model_rope(config, family, shared["head_dim"])
+    shared |= _model_rope(config, family, shared["head_dim"]) | _NOT_IN_THESE_FAMILIES
     kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
     return [shared | {"coverage": _coverage(kind, config)} for kind in kinds]
 
