@@ -57,7 +57,7 @@ class Artifact:
             "passes": self.passes,
             "graphs": {name: _sha256(text) for name, text in self.graph_texts().items()},
         }
-        text = _dump(body)
+        text = _compact(body)
         return json.loads(text) | {"digest": _sha256(text)}
 
     def graph_texts(self) -> dict[str, str]:
@@ -79,6 +79,11 @@ def accepted_inputs(program: Program) -> dict[str, dict[str, list[str]]]:
 
 def _dump(data: Any) -> str:
     return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _compact(data: Any) -> str:
+    """What digests are made of: the C encoder writes it many times faster than `_dump`."""
+    return json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False)
 
 
 def _sha256(text: str) -> str:
@@ -241,7 +246,7 @@ def _read_manifest(root: Path) -> dict[str, Any]:
 
 def _check_digest(path: Path, manifest: dict[str, Any]) -> None:
     body = {key: value for key, value in manifest.items() if key != "digest"}
-    if manifest.get("digest") != _sha256(_dump(body)):
+    if manifest.get("digest") != _sha256(_compact(body)):
         raise _damaged(path, "its digest does not match its content")
 
 

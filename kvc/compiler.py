@@ -55,7 +55,7 @@ def compile_spec(
 def without_folders(spec: ResolvedSpec) -> ResolvedSpec:
     """The spec citing file names only: artifacts hold no path of the machine that made them."""
     runs = tuple(replace(run, source=_base_name(run.source)) for run in spec.runs)
-    return replace(spec, file=Path(spec.file).name, runs=runs)
+    return replace(spec, file=_file_name(spec.file), runs=runs)
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def _citing(file: str) -> Iterator[None]:
     try:
         yield
     except KvcError as error:
-        name = Path(file).name
+        name = _file_name(file)
         raise KvcError(
             replace(found, source=replace(found.source, path=file))
             if found.source and found.source.path == name
@@ -74,4 +74,10 @@ def _citing(file: str) -> Iterator[None]:
 
 
 def _base_name(source: Source) -> Source:
-    return replace(source, path=Path(source.path).name)
+    return replace(source, path=_file_name(source.path))
+
+
+def _file_name(path: str) -> str:
+    """The bare name in printable characters, the same in every locale: graph text is one statement a line."""
+    name = Path(path).name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)

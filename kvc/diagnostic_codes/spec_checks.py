@@ -130,4 +130,9 @@ CODES: dict[str, Code] = {
         "It names layers, and neither an encoding nor scales nor retained tokens for them.",
         'overrides: [{layers: "0-3"}]',
     ),
+    "KVC126": Code(
+        "a table of rotary embeddings that is too large",
+        "Cosines and sines of every position up to `target.max_seq_len` are kept in fp32, in at most 16 GiB.",
+        "max_position: 1073741824\nmax_seq_len: 1073741824",
+    ),
 }
