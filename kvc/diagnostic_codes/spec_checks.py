@@ -14,7 +14,7 @@ CODES: dict[str, Code] = {
         "model: {dtype: fp16}, cache: {encoding: bf16}",
     ),
     "KVC103": Code(
-        "a kind that is not supported yet",
+        "a layer kind that is not supported yet",
         "A layer kind that can be planned (`kvc plan` counts its bytes) and not compiled yet: lowering to graphs reads "
         "the capability table, and it has no row of this kind. Also: a source of scales that this version cannot read.",
         "kvc compile deepseek-v3  # kind: mla",
