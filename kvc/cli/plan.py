@@ -1,5 +1,6 @@
 """`kvc plan`."""
 
+import sys
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from kvc.plan import make_plan
 from kvc.plan.fit import answer, parse_question
 from kvc.plan.types import Plan
 from kvc.report.json_text import json_text
+from kvc.report.memory_bar import style_for
 from kvc.report.plan_table import plan_table
 from kvc.specs import load_spec
 from kvc.specs.resolved import ResolvedSpec
@@ -53,7 +55,7 @@ def plan(
     elif optimise:
         _optimise(planned[0], as_json)
     else:
-        print(json_text(planned[0].plan.to_json()) if as_json else plan_table(planned[0].plan))
+        print(json_text(planned[0].plan.to_json()) if as_json else plan_table(planned[0].plan, style_for(sys.stdout)))
 
 
 def _fit_device(fit: str | None) -> str | None:
