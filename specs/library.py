@@ -10,7 +10,7 @@ _FOLDER = Path(__file__).parent / "library"
 
 def library_specs() -> dict[str, Path]:
     """Name -> file, sorted by name."""
-    return {file.stem: file for file in sorted(_FOLDER.glob("*.yaml"))}
+    return {file.stem: file for file in sorted(_FOLDER.glob("*.yaml"), key=lambda file: file.stem)}
 
 
 def locate(path_or_name: str | Path) -> tuple[Path, str]:

@@ -40,7 +40,7 @@ class Storage:
 
     def cuts(self, num_layers: int) -> list[int]:
         """Layer indices at which storage may change, ascending."""
-        places = (self._cache, *self._cache.overrides)
+        places: tuple[models.Cache | models.Override, ...] = (self._cache, *self._cache.overrides)
         given = [part for place in places for part in (place.scales, place.retain and place.retain.scales)]
         if any(map(_has_list, given)):
             return list(range(num_layers))

@@ -11,15 +11,23 @@ from kvc.graphs.graph import Graph
 from kvc.graphs.lowering.signature import Signature
 from kvc.graphs.lowering.step import StepValues, derive_step_values
 from kvc.graphs.program import Phase
+from kvc.specs.resolved import GqaShape
 
 _ACTIVATION = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+def _gqa_shape(signature: Signature) -> GqaShape:
+    """The layer's dimensions: lowering is chosen by kind."""
+    if not isinstance(signature.run.shape, GqaShape):
+        raise TypeError(f"{signature.run.shape.kind} layers are not lowered here")
+    return signature.run.shape
 
 
 class GqaLowering:
     """Emits one layer graph: q [T, H, D], k [T, Hk, D], v [T, Hk, V] before RoPE -> out [T, H, V]."""
 
     def __init__(self, name: str, signature: Signature) -> None:
-        self.run, self.shape = signature.run, signature.run.shape
+        self.run, self.shape = signature.run, _gqa_shape(signature)
         self.encoding = ENCODINGS[self.run.encoding]
         self.source = f"{self.run.source.path}:{self.run.source.line}"
         self.b = GraphBuilder(name)

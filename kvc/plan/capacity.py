@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from kvc.plan.stale import page_limit
 from kvc.plan.types import Plan
+from kvc.specs.resolved import Coverage
 
 Slots = dict[int, int]
 
@@ -76,8 +77,14 @@ def _longest(plan: Plan, nbytes: int) -> int | None:
 
 def _flat_from(plan: Plan) -> int:
     """A length from which on a sequence without growing layers takes no more pages."""
-    rules = ((lifecycle.coverage, lifecycle.tokens_per_page) for lifecycle in plan.lifecycles)
-    return max((page_limit(coverage, size, plan.draft_tokens) or 0) * size for coverage, size in rules)
+    return max(_flat_length(cycle.coverage, cycle.tokens_per_page, plan.draft_tokens) for cycle in plan.lifecycles)
+
+
+def _flat_length(coverage: Coverage, tokens_per_page: int, draft_tokens: int) -> int:
+    """Pages at their limit; chunks reach it once they have started at every place in a page."""
+    limit = page_limit(coverage, tokens_per_page, draft_tokens) or 0
+    starts = tokens_per_page if coverage.kind == "chunk" else 1
+    return max(limit * tokens_per_page, starts * (coverage.window or 0))
 
 
 def _search(most: int, fits: Callable[[int], bool]) -> int:

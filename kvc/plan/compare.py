@@ -38,8 +38,8 @@ _FIGURES: tuple[tuple[str, Callable[[Plan], Number]], ...] = (
     *((f"one sequence of {length:,}", lambda plan, length=length: bytes_for_tokens(plan, length)) for length in _AT),
     ("lifecycles", lambda plan: len(plan.lifecycles)),
     ("pool groups", lambda plan: len(plan.pool_groups)),
-    ("tokens that fit", lambda plan: plan.capacity and plan.capacity.tokens),
-    ("sequences at max_seq_len", lambda plan: plan.capacity and plan.capacity.sequences_at_max_len),
+    ("tokens that fit", lambda plan: plan.capacity.tokens if plan.capacity else None),
+    ("sequences at max_seq_len", lambda plan: plan.capacity.sequences_at_max_len if plan.capacity else None),
 )
 
 

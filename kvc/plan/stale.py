@@ -49,6 +49,21 @@ def _chunk_limit(coverage: Coverage, tokens_per_page: int, draft_tokens: int) ->
     return (latest + _window(coverage) - 1 + draft_tokens) // tokens_per_page + 1
 
 
+def _written(tokens: int, tokens_per_page: int, draft_tokens: int) -> int:
+    return ceil_div(tokens + draft_tokens, tokens_per_page) if tokens else 0
+
+
+def _chunk_held(coverage: Coverage, tokens: int, tokens_per_page: int, draft_tokens: int) -> int:
+    """Most pages of any chunk so far: whole ones start at few places in a page, the last one may not be whole."""
+    size = _window(coverage)
+    whole, rest = divmod(tokens, size)
+    places = min(whole, tokens_per_page // gcd(size, tokens_per_page))
+    chunks = [(chunk * size, (chunk + 1) * size) for chunk in range(places)]
+    chunks += [(whole * size, tokens)] if rest else []
+    spans = ((stop - 1 + draft_tokens) // tokens_per_page - start // tokens_per_page + 1 for start, stop in chunks)
+    return max(spans, default=0)
+
+
 def _nothing_stale(coverage: Coverage, committed: int, tokens_per_page: int) -> range:
     return range(0)
 
@@ -57,12 +72,18 @@ def _nothing_stale(coverage: Coverage, committed: int, tokens_per_page: int) -> 
 class _Rule:
     """``stale(coverage, committed, S)``; ``limit(coverage, S, draft)``: most pages held, None: grows without bound.
 
-    ``paged``: pages are of tokens, so short sequences hold fewer; otherwise of states, all there from the first token.
+    ``held(coverage, tokens, S, draft)`` where a short sequence does not simply hold what it has written, up to the
+    limit.
     """
 
     stale: Callable[[Coverage, int, int], range]
     limit: Callable[[Coverage, int, int], int] | None
-    paged: bool = True
+    held: Callable[[Coverage, int, int, int], int] | None = None
+
+
+def _states(tokens: int, number: int) -> int:
+    """States are all there from the first token on."""
+    return number if tokens else 0
 
 
 _FULL = _Rule(_nothing_stale, None)
@@ -72,11 +93,19 @@ _RULES = {
     "compressed": _FULL,  # a page of source tokens holds their compressed rows
     "window": _WINDOW,
     "first_last": _WINDOW,  # keep_first = first, window = last + 1
-    "chunk": _Rule(_chunk_stale, _chunk_limit),
+    "chunk": _Rule(_chunk_stale, _chunk_limit, _chunk_held),
     # A state for every token that may be rolled back, and one for the last that may not.
-    "recurrent": _Rule(_nothing_stale, lambda coverage, tokens_per_page, draft: 1 + draft, paged=False),
+    "recurrent": _Rule(
+        _nothing_stale,
+        lambda coverage, tokens_per_page, draft: 1 + draft,
+        lambda coverage, tokens, tokens_per_page, draft: _states(tokens, 1 + draft),
+    ),
     # One allocation that rolls over: its tensors have room for drafted tokens.
-    "rolling": _Rule(_nothing_stale, lambda coverage, tokens_per_page, draft: 1, paged=False),
+    "rolling": _Rule(
+        _nothing_stale,
+        lambda coverage, tokens_per_page, draft: 1,
+        lambda coverage, tokens, tokens_per_page, draft: _states(tokens, 1),
+    ),
 }
 
 
@@ -93,11 +122,11 @@ def held_pages(coverage: Coverage, tokens: int, tokens_per_page: int, draft_toke
 
     KeyError for a coverage that has no rule.
     """
-    limit = page_limit(coverage, tokens_per_page, draft_tokens)
-    written = ceil_div(tokens + draft_tokens, tokens_per_page) if tokens else 0
-    if limit is None:
-        return written
-    return min(written, limit) if _RULES[coverage.kind].paged or not tokens else limit
+    rule = _RULES[coverage.kind]
+    if rule.held is not None:
+        return rule.held(coverage, tokens, tokens_per_page, draft_tokens)
+    written = _written(tokens, tokens_per_page, draft_tokens)
+    return written if rule.limit is None else min(written, rule.limit(coverage, tokens_per_page, draft_tokens))
 
 
 def page_limit(coverage: Coverage, tokens_per_page: int, draft_tokens: int = 0) -> int | None:

@@ -56,7 +56,7 @@ def _totals(plan: Plan) -> str:
     rows = (
         ("bytes per token", _exact(plan.bytes_per_token), "slope: grows with every token"),
         ("bytes per sequence", plan.bytes_per_sequence, "fixed: windows, states, twins at their longest"),
-        ("smallest request", plan.smallest_request_bytes, "bytes; derived: what one token holds in every lifecycle"),
+        ("smallest request", plan.smallest_request_bytes, "bytes; derived: slots of one token"),
     )
     return table(("total", "bytes", "meaning"), rows)
 

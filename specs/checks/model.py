@@ -1,5 +1,6 @@
 """Rules about the layers together: their number, whose K and V they read, draft layers, tensor parallelism."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,7 +32,7 @@ def _too_many_layers(spec: Spec) -> Iterator[Hit]:
 _KV_DIMS = ("kv_heads", "head_dim", "v_head_dim", "window", "keep_first", "chunk")
 
 
-def _why_not_shared(reader: models.GqaLayer, at: int, owner: Any, of: int) -> str:
+def _why_not_shared(reader: models.Layer, at: int, owner: Any, of: int) -> str:
     """Why layer ``at`` cannot read the K and V of layer ``of``; empty where it can."""
     if of >= at:
         return f"layer {of} is not before layer {at}"
@@ -44,25 +45,25 @@ def _why_not_shared(reader: models.GqaLayer, at: int, owner: Any, of: int) -> st
 
 
 def _shared_kv(spec: Spec) -> Iterator[Hit]:
-    if not _few_enough(spec) or not any(_shares(layer) for _, layer in all_layers(spec)):
+    if not _few_enough(spec) or not any(_owner(layer) is not None for _, layer in all_layers(spec)):
         return
     placed = placed_layers(spec)
-    owners = {index: entry.layer for entry in placed for index in (entry.first, entry.first + entry.count - 1)}
+    starts = [entry.first for entry in placed]
     reported: set[Loc] = set()
     for entry in placed:
-        if not _shares(entry.layer) or entry.loc in reported:
+        of = _owner(entry.layer)
+        if of is None or entry.loc in reported:
             continue
-        of = entry.layer.shares_kv_of
-        owner = owners.get(of) or next((e.layer for e in placed if e.first <= of < e.first + e.count), entry.layer)
-        why = _why_not_shared(entry.layer, entry.first, owner, of)
+        why = _why_not_shared(entry.layer, entry.first, placed[bisect_right(starts, of) - 1].layer, of)
         if why:
             reported.add(entry.loc)
             help = "name an earlier gqa layer with the same KV heads, dimensions and window"
             yield Hit((*entry.loc, "shares_kv_of"), why, help)
 
 
-def _shares(layer: models.Layer) -> bool:
-    return isinstance(layer, models.GqaLayer) and layer.shares_kv_of is not None
+def _owner(layer: models.Layer) -> int | None:
+    """The layer whose K and V it reads."""
+    return layer.shares_kv_of if isinstance(layer, models.GqaLayer) else None
 
 
 def _shared_indexers(spec: Spec) -> Iterator[Hit]:
@@ -83,7 +84,7 @@ def _draft(spec: Spec) -> Iterator[Hit]:
     except ValueError as error:
         yield Hit(("draft",), f"what is a draft layer? {error}", "add `draft.layer`")
         return
-    if _shares(layer):
+    if _owner(layer) is not None:
         yield Hit(("draft",), "a draft layer cannot read another layer's K and V", "add `draft.layer`")
     if layer.repeat != 1 and draft.layer:
         yield Hit(("draft", "layer", "repeat"), "`draft.layers` is the number of draft layers", "remove `repeat`")

@@ -38,7 +38,8 @@ bad.yaml:9:13: KVC101 unknown encoding `fp9`
   |
 9 |   encoding: fp9
   |             ^^^
-  = help: did you mean `fp8`? supported: `fp32`, `bf16`, `fp8`, `nvfp4`, `nvfp4_rope_fp8`, `nvfp4_residual`, `fp8_ds_mla`, `fp8_ds_mla_v4`
+  = help: did you mean `fp8`? supported: `fp32`, `bf16`, `fp8`, `nvfp4`, `nvfp4_rope_fp8`, `nvfp4_residual`, \
+`fp8_ds_mla`, `fp8_ds_mla_v4`
 
 bad.yaml:10:20: KVC106 pages of 48 tokens are not supported
    |

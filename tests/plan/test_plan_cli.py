@@ -143,7 +143,7 @@ tiny-mixed: 4 layers, spec tiny-mixed.yaml, digest 763680d8352e
 total                bytes  meaning
 bytes per token        960  slope: grows with every token
 bytes per sequence       0  fixed: windows, states, twins at their longest
-smallest request    15,360  bytes; derived: what one token holds in every lifecycle
+smallest request    15,360  bytes; derived: slots of one token
 
 group  layers  encoding   S  page bytes  B/token  B/sequence  spec line
 gqa0   0,3     fp8       16       1,536      192           0  9

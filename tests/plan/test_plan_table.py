@@ -85,7 +85,7 @@ m: 4 layers, spec b.yaml, digest dddddddddddd
 total                 bytes  meaning
 bytes per token      10,240  slope: grows with every token
 bytes per sequence  524,288  fixed: windows, states, twins at their longest
-smallest request    458,752  bytes; derived: what one token holds in every lifecycle
+smallest request    458,752  bytes; derived: slots of one token
 
 group  layers  encoding   S  page bytes  B/token  B/sequence  spec line
 gqa0   0,2     bf16      32     131,072    8,192           0  4
