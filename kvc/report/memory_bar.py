@@ -73,7 +73,7 @@ def _segments(plan: Plan, division: Division, style: BarStyle) -> list[Segment]:
         Segment(style.reserve, "reserve", division.reserve_bytes, "not for the cache"),
         Segment(style.free, "free", division.free_bytes, "neither cache nor reserve"),
     )
-    return [*_growing(plan, division, style), *(segment for segment in rest if segment.nbytes)]
+    return [segment for segment in (*_growing(plan, division, style), *rest) if segment.nbytes]
 
 
 def _growing(plan: Plan, division: Division, style: BarStyle) -> list[Segment]:
