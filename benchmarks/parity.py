@@ -15,7 +15,7 @@ import argparse
 import csv
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import transformers
 from rich.console import Console
-from rich.progress import Progress, track
+from rich.progress import Progress
 
 import kvc
 from kvc.integrations.checkpoints import model_folder
@@ -101,7 +101,7 @@ def running(loaded: LoadedModel, encoding: str, tokens: int) -> Iterator[Runner]
 
 def compare_continuations(loaded: LoadedModel, count: int, tokens: int, steps: int) -> Iterator[Row]:
     prompts = prompts_of(loaded.tokenizer, count, tokens)
-    expected = [list(own_continuation(loaded.model, ids, steps)) for ids in watch(prompts, "own cache")]
+    expected = [list(own_continuation(loaded.model, ids, steps)) for ids in watch(prompts, "own cache", count)]
     for encoding in ("fp32", "bf16", "fp8"):
         with (
             running(loaded, encoding, count * (tokens + steps + PAGE)) as runner,
@@ -140,7 +140,7 @@ def compare_logits(loaded: LoadedModel, ids: Sequence[int], encodings: Sequence[
 def decoded_kl(loaded: LoadedModel, encoding: str, ids: Sequence[int], reference: torch.Tensor) -> float:
     """Mean KL(reference || kvc) in nats where every token is a generation step."""
     with running(loaded, encoding, len(ids)) as runner:
-        logits = track(decoded_logits(runner, ids), f"{encoding}, one a step", len(ids), console=PROGRESS)
+        logits = watch(decoded_logits(runner, ids), f"{encoding}, one a step", len(ids))
         return float(torch.stack([kl_divergence(*pair) for pair in zip(reference, logits, strict=True)]).mean())
 
 
@@ -152,16 +152,30 @@ def prefill_logits(loaded: LoadedModel, encoding: str, ids: Sequence[int]) -> to
 
 
 @contextmanager
-def bar(what: str, total: int) -> Iterator[Any]:
-    """A function that moves a bar on stderr by so many."""
-    with Progress(console=PROGRESS) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.advance(task, done)
+def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A function told how much more is done: a bar on a terminal, a line at every tenth elsewhere, both on stderr."""
+    if PROGRESS.is_terminal:
+        with Progress(console=PROGRESS) as progress:
+            task = progress.add_task(what, total=total)
+            yield lambda more: progress.advance(task, more)
+        return
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        before, done = done, done + more
+        if before * 10 // total < done * 10 // total:
+            print(f"{what}: {done} of {total}", file=sys.stderr, flush=True)
+
+    yield advance
 
 
-def watch(items: Sequence[Any], what: str) -> Any:
-    """The items, with a bar on stderr."""
-    return track(items, description=what, console=PROGRESS)
+def watch(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
+    """The items, with a bar."""
+    with bar(what, total) as advance:
+        for item in items:
+            yield item
+            advance(1)
 
 
 def say(line: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch.fx
 
+from kvc.compat import op_schema
 from kvc.graphs.graph import Graph
 
 Access = tuple[torch.fx.Node, Literal["read", "write"]]
@@ -26,7 +27,7 @@ def producer(node: torch.fx.Node) -> tuple[torch.fx.Node, int]:
 
 def argument(node: torch.fx.Node, name: str) -> Any:
     """The argument that the op's schema calls ``name``; None where it is left out or the op has none of that name."""
-    for position, parameter in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    for position, parameter in enumerate(op_schema(node.target).arguments):
         if parameter.name == name:
             left_out = parameter.default_value if parameter.has_default_value() else None
             return node.args[position] if position < len(node.args) else node.kwargs.get(name, left_out)
@@ -44,14 +45,14 @@ def operands(value: Any) -> Iterator[torch.fx.Node]:
 
 def is_mutating(node: torch.fx.Node) -> bool:
     """Whether the call writes one of its arguments in place."""
-    return is_call(node) and node.target._schema.is_mutable  # type: ignore[union-attr]
+    return is_call(node) and op_schema(node.target).is_mutable
 
 
 def mutated(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
     """The nodes that a call writes in place."""
     if not is_mutating(node):
         return ()
-    parameters = node.target._schema.arguments  # type: ignore[union-attr]
+    parameters = op_schema(node.target).arguments
     written = (p.name for p in parameters if p.alias_info is not None and p.alias_info.is_write)
     return tuple(value for name in written for value in operands(argument(node, name)))
 

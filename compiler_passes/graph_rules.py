@@ -149,17 +149,24 @@ def _reads_after_writes(graph: Graph) -> Found:
 
 
 def _same_order(graph: Graph, before: dict[str, str]) -> Found:
-    for pool, now in access_history(graph).items():
-        was = before.get(pool, "")
-        if not _is_subsequence(now, was):
-            node = next(p for p in graph.placeholders if p.target == pool and p.meta["role"] == "pool")
-            last = [call for call in graph.calls if node in dict(accesses(call))][-1]
-            yield last, f"the accesses of pool.{pool} were {was or 'none'} and are {now} (W: write, R: read)"
+    """A read that nobody uses may go; a write never does."""
+    history = access_history(graph)
+    for pool in before | history:
+        was, now = before.get(pool, ""), history.get(pool, "")
+        if not _is_subsequence(now, was) or now.count("W") != was.count("W"):
+            order = f"were {was or 'none'} and are {now or 'none'}"
+            yield _last_access(graph, pool), f"the accesses of pool.{pool} {order} (W: write, R: read)"
 
 
 def _is_subsequence(short: str, long: str) -> bool:
     rest = iter(long)
     return all(letter in rest for letter in short)
+
+
+def _last_access(graph: Graph, pool: str) -> Node:
+    """The last call that uses a pool, the output where none does."""
+    users = (call for call in graph.calls if any(used.target == pool for used, _ in accesses(call)))
+    return [graph.fx.output_node(), *users][-1]
 
 
 def kernels_chosen(checked: Checked) -> Found:

@@ -8,11 +8,15 @@ from typing import Any
 import torch
 import torch.fx
 
+from kvc.compat import is_op_overload, op_schema, overload_name
 from kvc.graphs.symbols import Symbols
 
 # What a placeholder stands for: `input` the caller's tensors, `step` a section of the packed step buffer, `prologue` an
 # output of the phase's prologue, `pool` cache memory, `scale`/`table`/`weight` constants bound per layer.
 ROLES = ("input", "step", "prologue", "pool", "scale", "table", "weight")
+
+# Of the ops that a graph may call.
+NAMESPACES = ("kvc", "aten")
 
 
 @dataclass
@@ -60,17 +64,26 @@ def op_name(target: Any) -> str:
     """`kvc.rope`, `aten.select.int`: the text form of an op overload."""
     namespace, name = target.name().split("::") if "::" in target.name() else ("aten", target.name())
     base = name.split(".")[0]
-    overload = target._overloadname
+    overload = overload_name(target)
     return f"{namespace}.{base}" if overload == "default" else f"{namespace}.{base}.{overload}"
 
 
 def find_op(name: str) -> Any:
-    """The op overload of a text form; raises KeyError for an op that does not exist."""
+    """The op overload of a text form; raises KeyError for one that does not exist or that no graph may hold.
+
+    Text may come from anywhere, so it reaches ops that compute from tensors and nothing else: `torch.ops` would load
+    libraries, and some ops open files.
+    """
     namespace, base, *overload = name.split(".")
+    if namespace not in NAMESPACES or len(overload) > 1:
+        raise KeyError(name)
     try:
-        return getattr(getattr(getattr(torch.ops, namespace), base), overload[0] if overload else "default")
+        found = getattr(getattr(getattr(torch.ops, namespace), base), overload[0] if overload else "default")
     except AttributeError as error:
         raise KeyError(name) from error
+    if not is_op_overload(found) or not any("Tensor" in str(argument.type) for argument in op_schema(found).arguments):
+        raise KeyError(name)
+    return found
 
 
 def is_op(node: Any, name: str) -> bool:

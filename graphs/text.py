@@ -92,7 +92,7 @@ def _attribute_text(value: Any) -> str:
         case int() | float():
             return repr(value)
         case str():
-            if not _BARE.fullmatch(value) or value in _WORDS or value.startswith("torch."):
+            if not _is_read_as_string(value):
                 raise ValueError(f"attribute {value!r} has no text form")
             return value
         case list() | tuple():
@@ -104,11 +104,13 @@ def _attribute_text(value: Any) -> str:
 
 _HEADER = re.compile(r"graph ([\w.-]+)")
 _LINE = re.compile(
-    r"(?:(?P<left>%\d+: .*?) = )?(?P<op>[a-z_]+\.[\w.]+)(?:\((?P<args>[^()]*)\))?"
+    r"(?:(?P<left>%[0-9]+: .*?) = )?(?P<op>[a-z_]+\.[\w.]+)(?:\((?P<args>[^()]*)\))?"
     r"(?: \{(?P<attributes>.*)\})?(?: @(?P<kernel>\w+))?"
 )
-_RESULT = re.compile(r"%(\d+): (\w+)\[([^\]]*)\]")
-_RETURN = re.compile(r"return (.*)")
+_RESULT = re.compile(r"%([0-9]+): (\w+)\[([^\]]*)\]")
+_RETURN = re.compile(r"return(?: (.*))?")
+_MAX_DIGITS = 9  # of the number of a value
+_VALUE = re.compile(rf"%([0-9]{{1,{_MAX_DIGITS}}})")
 _ATTRIBUTE = re.compile(r"(\w+)=(\[[^\]]*\]|[^,\[\]]+)")
 _ATTRIBUTES = re.compile(rf"({_ATTRIBUTE.pattern}(, {_ATTRIBUTE.pattern})*)?")
 _TOKEN = re.compile(r"\[|\]|[^\s,\[\]]+")
@@ -143,8 +145,14 @@ class _Parser:
             statement, _, source = row.strip().partition("  # ")
             finished = self.statement(statement, source) if statement else None
             if finished:
+                self.end(rows)
                 return finished
         raise self.error("the graph has no return line: the text is cut off")
+
+    def end(self, rows: Iterator[tuple[int, str]]) -> None:
+        for self.line, row in rows:
+            if row.strip():
+                raise self.error(f"nothing may follow the return line: {row.strip()[:80]}")
 
     def error(self, message: str, code: str = "KVC302") -> KvcError:
         return fail(code, message, source=Source(self.path, max(self.line, 1)))
@@ -152,8 +160,7 @@ class _Parser:
     def statement(self, statement: str, source: str) -> Graph | None:
         returned = _RETURN.fullmatch(statement)
         if returned:
-            pairs = (pair.split("=") for pair in returned[1].split(", ") if pair.count("=") == 1)
-            return self.builder.finish({name: self.defined(reference) for name, reference in pairs})
+            return self.builder.finish(self.outputs(returned[1]))
         match = _LINE.fullmatch(statement)
         if not match:
             raise self.error(f"not a statement: {statement[:80]}")
@@ -164,6 +171,15 @@ class _Parser:
             self.call(match, results, source)
         return None
 
+    def outputs(self, text: str | None) -> dict[str, torch.fx.Node]:
+        found: dict[str, torch.fx.Node] = {}
+        for pair in text.split(", ") if text else ():
+            name, equals, reference = pair.partition("=")
+            if not (equals and name.isidentifier()) or name in found:
+                raise self.error(f"not an output of its own: {pair[:80]}")
+            found[name] = self.defined(reference)
+        return found
+
     def placeholder(self, qualified: str, results: list[tuple[str, str, str]]) -> None:
         role, _, name = qualified.partition(".")
         if len(results) != 1 or results[0][1] not in DTYPES:
@@ -171,13 +187,16 @@ class _Parser:
         number, dtype, shape = results[0]
         sizes = tuple(part.strip() for part in shape.split(",")) if shape else ()
         try:
-            self.values[int(number)] = self.builder.placeholder(role, name, DTYPES[dtype], sizes)
-        except (ValueError, SyntaxError) as error:
+            made = self.builder.placeholder(role, name, DTYPES[dtype], sizes)
+        except SyntaxError as error:
+            raise self.error(f"not a shape: [{shape[:80]}]") from error
+        except ValueError as error:
             raise self.error(str(error)) from error
+        self.number(number, made)
 
     def call(self, match: re.Match[str], results: list[tuple[str, str, str]], source: str) -> None:
         attributes = dict(self.attributes(match["attributes"] or ""))
-        arguments = self.items(iter(_TOKEN.findall(match["args"])), self.value)
+        arguments = self.items(match["args"], self.value)
         try:
             made = self.builder.call(match["op"], *arguments, source=source, **attributes)
         except KeyError as error:
@@ -188,51 +207,83 @@ class _Parser:
         if len(nodes) != len(results):
             raise self.error(f"{match['op']} has {len(nodes)} results, the text names {len(results)}", "KVC303")
         for node, (number, dtype, shape) in zip(nodes, results, strict=True):
-            self.bind(node, int(number), f"{dtype}[{shape}]")
+            self.bind(node, number, f"{dtype}[{shape}]")
         if match["kernel"]:
             self.last_call().meta["kernel"] = match["kernel"]
 
     def last_call(self) -> torch.fx.Node:
         return next(node for node in reversed(self.builder.graph.fx.nodes) if node.target is not operator.getitem)
 
-    def bind(self, node: torch.fx.Node, number: int, printed: str) -> None:
-        inferred = self.builder.graph.symbols.type_text(node.meta["val"])
+    def bind(self, node: torch.fx.Node, number: str, printed: str) -> None:
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor) or value.dtype not in DTYPE_NAMES:
+            raise self.error(f"%{number} is printed as {printed} but is no tensor of a known dtype", "KVC303")
+        inferred = self.builder.graph.symbols.type_text(value)
         if inferred != printed:
             raise self.error(f"%{number} is printed as {printed} but is {inferred}", "KVC303")
-        self.values[number] = node
+        self.number(number, node)
+
+    def number(self, number: str, node: torch.fx.Node) -> None:
+        if len(number) > _MAX_DIGITS or int(number) in self.values:
+            raise self.error(f"%{number[:80]} is defined twice, or no number of a value")
+        self.values[int(number)] = node
 
     def value(self, token: str) -> torch.fx.Node | None:
         return None if token == "none" else self.defined(token)
 
     def defined(self, token: str) -> torch.fx.Node:
-        if not token.startswith("%") or not token[1:].isdigit() or int(token[1:]) not in self.values:
-            raise self.error(f"{token} is not a value defined above")
-        return self.values[int(token[1:])]
+        match = _VALUE.fullmatch(token)
+        if not match or int(match[1]) not in self.values:
+            raise self.error(f"{token[:80]} is not a value defined above")
+        return self.values[int(match[1])]
 
-    def items(self, tokens: Iterator[str], read: Any) -> list[Any]:
-        """Values up to the closing bracket or the end; lists nest."""
-        found = []
-        for token in tokens:
-            if token == "]":
-                break
-            found.append(self.items(tokens, read) if token == "[" else read(token))
-        return found
+    def items(self, text: str, read: Any) -> list[Any]:
+        """Values separated by commas; lists nest."""
+        lists: list[list[Any]] = [[]]
+        for token in _TOKEN.findall(text):
+            if token == "[":
+                lists.append([])
+            elif token != "]":
+                lists[-1].append(read(token))
+            elif len(lists) > 1:
+                lists[-2].append(lists.pop())
+            else:
+                raise self.error("a bracket that is not open is closed")
+        if len(lists) > 1:
+            raise self.error("a bracket is not closed")
+        return lists[0]
 
     def attributes(self, text: str) -> Iterator[tuple[str, Any]]:
         if not _ATTRIBUTES.fullmatch(text):
             raise self.error(f"not attributes: {{{text[:80]}}}")
+        names = [name for name, _ in _ATTRIBUTE.findall(text)]
+        if len(set(names)) < len(names):
+            raise self.error(f"an attribute is given twice: {{{text[:80]}}}")
         for key, value in _ATTRIBUTE.findall(text):
-            yield key, self.items(iter(_TOKEN.findall(value)), _literal)[0]
+            yield key, self.items(value, self.literal)[0]
+
+    def literal(self, token: str) -> Any:
+        try:
+            return _literal(token)
+        except ValueError as error:
+            raise self.error(str(error)) from error
+
+
+def _is_read_as_string(value: str) -> bool:
+    """Not so for what is a word, a number (`inf`) or a dtype in the text."""
+    return bool(_BARE.fullmatch(value)) and not value.startswith("torch.") and _literal(value) == value
 
 
 def _literal(token: str) -> Any:
     if token in _WORDS:
         return _WORDS[token]
-    if token.startswith("torch."):
+    if token.removeprefix("torch.") in DTYPES and token.startswith("torch."):
         return DTYPES[token.removeprefix("torch.")]
     for kind in (int, float):
         try:
             return kind(token)
         except ValueError:
             continue
+    if not _BARE.fullmatch(token) or token.startswith("torch."):
+        raise ValueError(f"not an attribute: {token[:80]}")
     return token

@@ -7,9 +7,10 @@ graph from its text.
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from kvc.plan.types import Plan
 
 FORMAT = 1  # of the directory; raised when an older kvc could misread a newer artifact
 MANIFEST = "manifest.json"
+_FIRST_LINES = b'{\n "accepts": {\n  "'  # of a manifest: its keys are sorted
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def write_artifact(artifact: Artifact, directory: str | Path, force: bool = Fals
     texts = artifact.graph_texts()
     files = {f"graphs/{name}.txt": text for name, text in texts.items()} | {MANIFEST: _dump(artifact.manifest())}
     try:
-        _write_files(target, files)
+        _write_files(target, files, force)
     except OSError as error:
         raise fail(
             "KVC402", f"cannot write {target}: {error.strerror}", help="choose a writable place with -o"
@@ -104,52 +106,87 @@ def check_replaceable(target: Path, force: bool) -> None:
     """Raise KVC401 unless ``target`` is free, or an artifact that ``force`` allows to replace."""
     if not os.path.lexists(target):
         return
-    if not (target / MANIFEST).is_file() or target.is_symlink():
+    if target.is_symlink() or not _looks_written_by_kvc(target):
         raise fail("KVC401", f"{target} exists and is not an artifact", help="choose another directory with -o")
     if not force:
         raise fail("KVC401", f"{target} exists", help="replace it with --force, or choose another directory with -o")
 
 
-def _write_files(target: Path, files: Mapping[str, str]) -> None:
+def _looks_written_by_kvc(directory: Path) -> bool:
+    """Whether a directory, which may be damaged, is an artifact: many other things have a `manifest.json`."""
+    graphs = (directory / "graphs").glob("*.txt") if (directory / MANIFEST).is_file() else ()
+    return any(_starts_with(path, b"graph ") for path in graphs) or _starts_with(directory / MANIFEST, _FIRST_LINES)
+
+
+def _starts_with(path: Path, start: bytes) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(start)) == start
+    except OSError:
+        return False
+
+
+def _write_files(target: Path, files: Mapping[str, str], force: bool) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(target)
-    partial = _aside(target, "partial")
+    partial, old = (_aside(target, what) for what in _ASIDE)
+    _remove(partial)  # of a killed process that had this one's number
     try:
         for name, text in files.items():
             path = partial / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        _replace(target, partial)
+        check_replaceable(target, force)  # another writer may have been faster
+        _replace(target, partial, old)
+        _remove_leftovers(target)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove(partial)
+
+
+_ASIDE = ("partial", "replaced")
 
 
 def _aside(target: Path, what: str) -> Path:
     return target.parent / f".{target.name}.{what}-{os.getpid()}"
 
 
-def _replace(target: Path, whole: Path) -> None:
-    """Rename ``whole`` to ``target``; the artifact it replaces is put aside first and removed last."""
-    old = _aside(target, "replaced")
+def _replace(target: Path, whole: Path, old: Path) -> None:
+    """Rename ``whole`` to ``target``; what it replaces is put aside first, back on failure, and removed last."""
     if target.exists():
+        _remove(old)
         target.rename(old)
-    whole.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
+    try:
+        whole.rename(target)
+    except OSError:
+        if not target.exists():  # else another writer was faster, and what it wrote stays
+            old.rename(target)
+        raise
+    finally:
+        if target.exists():
+            _remove(old)
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what writers of the same artifact left behind when they were killed."""
-    for path in target.parent.glob(f".{target.name}.*-*"):
-        pid = path.name.rpartition("-")[2]
-        if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(path, ignore_errors=True)
+    """Remove what killed writers of the same artifact left behind, once there is a whole one again."""
+    leftover = re.compile(rf"\.{re.escape(target.name)}\.(?:{'|'.join(_ASIDE)})-([0-9]{{1,9}})")
+    for path in target.parent.iterdir():
+        found = leftover.fullmatch(path.name)
+        if found and not _alive(int(found[1])):
+            _remove(path)
 
 
 def _alive(pid: int) -> bool:
-    with suppress(ProcessLookupError, PermissionError):
+    try:
         os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it belongs to somebody else
         return True
-    return False
+    return True
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------
@@ -208,7 +245,8 @@ def _read_graph(root: Path, name: str, digest: str) -> Any:
     path = root / "graphs" / f"{Path(name).name}.txt"
     if not path.is_file():
         raise _damaged(path, "the file is missing")
-    text = path.read_text(encoding="utf-8")
+    with _damage(path):
+        text = path.read_text(encoding="utf-8")
     if _sha256(text) != digest:
         raise _damaged(path, "its digest is not the one in the manifest")
     return parse_graph(text, str(path))

@@ -6,6 +6,22 @@ Each function names what it touches and which versions were checked; `tests/test
 import inspect
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+# Seeing every op call, and walking nested arguments: no public names (torch 2.11 to 2.13).
+__all__ = [
+    "TorchDispatchMode",
+    "attention_implementation",
+    "cache_argument",
+    "is_op_overload",
+    "op_schema",
+    "overload_name",
+    "storage_id",
+    "tree_leaves",
+]
+
 CACHE_ARGUMENTS = ("cache", "past_key_values")  # transformers renamed `past_key_values` to `cache` in 5.x
 
 
@@ -26,3 +42,23 @@ def attention_implementation(model: Any) -> str:
     """Name of the attention function the model dispatches to: ``config._attn_implementation``, which has a public
     setter (``model.set_attn_implementation``) and no public getter (transformers 5.24)."""
     return str(model.config._attn_implementation)
+
+
+def is_op_overload(value: Any) -> bool:
+    """Whether ``value`` is an overload of a registered op and no other attribute of `torch.ops`: ``torch._ops``."""
+    return isinstance(value, torch._ops.OpOverload)
+
+
+def op_schema(op: Any) -> Any:
+    """The parsed definition of an op overload: ``_schema`` (torch 2.11 to 2.13)."""
+    return op._schema
+
+
+def overload_name(op: Any) -> str:
+    """`int` of `aten.select.int`, `default` where there is no other: ``_overloadname`` (torch 2.11 to 2.13)."""
+    return str(op._overloadname)
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """Equal for tensors that share memory, for as long as one of them lives: the storage's ``_cdata``."""
+    return tensor.untyped_storage()._cdata

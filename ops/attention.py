@@ -41,6 +41,11 @@ def _blind(q: torch.Tensor, v_dim: int) -> State:
 
 def _attend_block(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: list[int]) -> State:
     first, last = visible[0], visible[-1]
+    if first != last and not v[:, first:last].isfinite().all():
+        # A weight of 0 does not hide NaN or Inf, so no query may multiply a row that it does not see.
+        parts = [_attend_block(q[:, i : i + 1], k, v, visible[i : i + 1]) for i in range(len(visible))]
+        out, lse = (torch.cat(tensors, 1) for tensors in zip(*parts, strict=True))
+        return out, lse
     scores = q.flatten(1, 2) @ k[:, :last].transpose(1, 2)
     if first != last:
         hidden = torch.arange(first, last, device=q.device) >= torch.tensor(visible, device=q.device)[:, None, None]

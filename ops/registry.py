@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from kvc.compat import op_schema
 from kvc.ops.example_inputs import Example, Shape
 
 NAMESPACE = "kvc"
@@ -43,7 +44,7 @@ class OpDef:
     @property
     def mutates(self) -> tuple[str, ...]:
         """Names of the arguments written in place."""
-        return tuple(a.name for a in self.overload._schema.arguments if a.alias_info and a.alias_info.is_write)
+        return tuple(a.name for a in op_schema(self.overload).arguments if a.alias_info and a.alias_info.is_write)
 
     @property
     def overload(self) -> Any:

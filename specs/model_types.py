@@ -50,5 +50,5 @@ Positive = Annotated[float, Field(gt=0, le=1e30)]
 Bytes = Annotated[int, BeforeValidator(_size), Field(ge=0, le=2**60), WithJsonSchema(_SIZE_SCHEMA)]
 LayerRanges = Annotated[str, BeforeValidator(_layers), WithJsonSchema(_LAYERS_SCHEMA)]
 EncodingName = Annotated[str, choice(*ENCODINGS, *MIXED)]
-# A scale and its reciprocal must both be normal fp32 numbers.
-Scale = Annotated[float, Field(ge=2.0**-126, le=2.0**126)]
+# A scale and its reciprocal must both be normal fp32 numbers, and its product with 448, the largest code, finite.
+Scale = Annotated[float, Field(ge=2.0**-126, le=2.0**119)]

@@ -41,8 +41,8 @@ class Storage:
     def cuts(self, num_layers: int) -> list[int]:
         """Layer indices at which storage may change, ascending."""
         places: tuple[models.Cache | models.Override, ...] = (self._cache, *self._cache.overrides)
-        given = [part for place in places for part in (place.scales, place.retain and place.retain.scales)]
-        if any(map(_has_list, given)):
+        twins = (place.retain.scales for place in places if place.retain)
+        if any(map(_has_list, (*(place.scales for place in places), *twins))):
             return list(range(num_layers))
         return sorted({end for layers, _, _ in self._overridden for end in (layers.start, layers.stop)})
 

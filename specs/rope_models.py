@@ -14,7 +14,9 @@ def _rope_tag(value: Any) -> str | None:
 class _Rope(Model):
     """What every rotary embedding has."""
 
-    theta: Annotated[Positive, Field(description="base of the frequencies, `rope_theta` of a Hugging Face config")]
+    theta: Annotated[
+        float, Field(gt=1, le=1e30, description="base of the frequencies, `rope_theta` of a Hugging Face config")
+    ]
     dim: (
         Annotated[Dimension, Field(description="rotated features a head, the rest passes; default: head_dim")] | None
     ) = None

@@ -3,14 +3,14 @@
 import inspect
 
 import pytest
+import torch
 
 from kvc import compat
-
-transformers = pytest.importorskip("transformers", reason="the hf extra is not installed")
 
 
 @pytest.fixture(scope="module")
 def model() -> object:
+    transformers = pytest.importorskip("transformers", reason="the hf extra is not installed")
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=9, **shape))
 
@@ -29,3 +29,49 @@ def test_attention_implementation(model: object) -> None:
     assert compat.attention_implementation(model) != "eager"
     model.set_attn_implementation("eager")
     assert compat.attention_implementation(model) == "eager"
+
+
+def test_is_op_overload() -> None:
+    """Neither the packet of an op's overloads nor what else `torch.ops` has."""
+    assert compat.is_op_overload(torch.ops.aten.neg.default)
+    assert not any(map(compat.is_op_overload, (torch.ops.aten.neg, torch.ops.aten, torch.ops.load_library)))
+
+
+def test_op_schema() -> None:
+    """Names, mutability and results of an op's definition."""
+    schema = compat.op_schema(torch.ops.aten.add_.Tensor)
+    assert (schema.name, schema.is_mutable) == ("aten::add_", True)
+    assert [argument.name for argument in schema.arguments] == ["self", "other", "alpha"]
+    assert [str(result.type) for result in schema.returns] == ["Tensor"]
+
+
+def test_overload_name() -> None:
+    """The overload alone, without the op's name."""
+    assert compat.overload_name(torch.ops.aten.select.int) == "int"
+    assert compat.overload_name(torch.ops.aten.neg.default) == "default"
+
+
+def test_storage_id() -> None:
+    """Views share it, copies do not."""
+    tensor = torch.zeros(4)
+    assert compat.storage_id(tensor[1:]) == compat.storage_id(tensor)
+    assert compat.storage_id(tensor.clone()) != compat.storage_id(tensor)
+
+
+def test_dispatch_mode_sees_every_call() -> None:
+    """Ops of any namespace, with their arguments."""
+    seen = []
+
+    class Watch(compat.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        torch.zeros(2).neg()
+    assert seen == [torch.ops.aten.zeros.default, torch.ops.aten.neg.default]
+
+
+def test_tree_leaves() -> None:
+    """Every nesting that an op's arguments and results come in."""
+    assert compat.tree_leaves((1, [2, None], {"a": (3,)})) == [1, 2, None, 3]

@@ -47,6 +47,13 @@ def test_what_loads_artifacts_imports_no_pydantic(module: str):
     assert done.stdout.strip() == ""
 
 
+def test_private_hooks_live_in_compat_alone():
+    imports, uses = r"(from|import) (torch|transformers)[a-z_.]*\._[a-z]", r"torch\.[a-zA-Z_.]*\._[a-z]"
+    pattern = rf"{imports}|{uses}|\._(schema|overloadname|cdata)\b"
+    command = ["git", "grep", "-nE", pattern, "--", "*.py", ":!kvc/compat.py", ":!tests", ":!benchmarks"]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout == ""
+
+
 def test_files_stay_under_400_lines():
     tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True).stdout.split()
     files = [ROOT / name for name in tracked if not (ROOT / name).is_symlink()]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict
 
+from kvc.encodings import ENCODINGS
 from kvc.graphs.graph import Graph
 from kvc.graphs.lowering.gqa import lower_gqa
 from kvc.graphs.lowering.signature import Signature, make_signature
@@ -17,13 +18,14 @@ LAYER_KINDS: dict[str, Callable[[str, Signature, Phase], Graph]] = {"gqa": lower
 
 def lower(spec: ResolvedSpec, plan: Plan) -> Program:
     """Lower every distinct layer once a phase and bind all layers; cost grows with signatures, not with depth."""
-    signatures = _name_signatures([make_signature(spec, plan, run) for run in spec.runs])
+    buffers = {buffer.layer: buffer for buffer in plan.buffers if buffer.role == "history"}
+    found = [make_signature(spec, plan, run, buffers[run.first]) for run in spec.runs]
+    signatures = _name_signatures(found)
     constants = _Constants(spec.target.max_seq_len)
     names = {signature.key: name for name, signature in signatures.items()}
-    buffers = {buffer.layer: buffer for buffer in plan.buffers if buffer.role == "history"}
     bindings = []
-    for run in spec.runs:
-        name = names[make_signature(spec, plan, run).key]
+    for run, signature in zip(spec.runs, found, strict=True):
+        name = names[signature.key]
         for offset, layer in enumerate(run.layers):
             buffer = buffers[layer]
             bindings.append(Binding(layer, name, buffer.pool, buffer.index, constants.of_layer(run, offset)))
@@ -70,7 +72,7 @@ class _Constants:
 
     def _scale(self, encoding: str, value: float) -> str:
         name = f"scale.{encoding}.{value!r}"
-        self.made.setdefault(name, Constant("scale", {"codec": encoding, "value": value}))
+        self.made.setdefault(name, Constant("scale", {"codec": ENCODINGS[encoding].codec, "value": value}))
         return name
 
     def _rope(self, rope: Rope) -> str:

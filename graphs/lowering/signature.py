@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kvc.plan.types import Plan
+from kvc.plan.types import Buffer, Plan
 from kvc.specs.resolved import LayerRun, ResolvedSpec
 
 
@@ -44,9 +44,8 @@ class Signature:
         }
 
 
-def make_signature(spec: ResolvedSpec, plan: Plan, run: LayerRun) -> Signature:
-    """The signature of a run of equal layers, which share one pool."""
-    buffer = next(buffer for buffer in plan.buffers if buffer.layer == run.first and buffer.role == "history")
+def make_signature(spec: ResolvedSpec, plan: Plan, run: LayerRun, buffer: Buffer) -> Signature:
+    """The signature of a run of equal layers, which share one pool; ``buffer`` is the history of its first layer."""
     return Signature(
         run,
         buffer.pool,

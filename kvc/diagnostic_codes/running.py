@@ -47,7 +47,8 @@ CODES: dict[str, Code] = {
     "KVC508": Code(
         "a cache that cannot be allocated",
         "Say how large the cache is in exactly one way (`num_slots`, `tokens` or `memory`), large enough for one page "
-        "of every lifecycle and small enough for the device.",
+        "of every lifecycle and small enough for the device. It is allocated where the spec's target says, or on "
+        "`device=`.",
         "artifact.allocate(num_slots=0)",
     ),
     "KVC509": Code(

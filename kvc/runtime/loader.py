@@ -55,15 +55,16 @@ class LoadedArtifact:
         num_slots: int | Sequence[int] | None = None,
         tokens: int | None = None,
         memory: int | None = None,
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = None,
         fill: int = 0,
     ) -> Cache:
         """Make a cache; give at most one size.
 
         ``num_slots``: slots of every pool group, or one number a group. ``tokens``: room for that many, in sequences of
         ``max_seq_len`` and one with the rest. ``memory``: bytes to fill. None of them: what the plan says, if the spec
-        or the compiler was given a memory size. ``fill`` is the byte that new pools hold. KVC508 for a size that is
-        missing, given twice or too small.
+        or the compiler was given a memory size. ``device``: where to, by default the device that the spec targets.
+        ``fill`` is the byte that new pools hold. KVC508 for a size that is missing, given twice or too small, for write
+        rows beyond int32, and for a device that is not there.
         """
         sizes = {"num_slots": num_slots, "tokens": tokens, "memory": memory}
         given = {name: value for name, value in sizes.items() if value is not None}
@@ -74,7 +75,16 @@ class LoadedArtifact:
         if len(slots) != len(self.plan.pool_groups) or not all(slots):
             message = f"{given or 'the plan'} gives {slots} slots in {len(self.plan.pool_groups)} pool groups"
             raise fail("KVC508", message, help="every pool group needs at least one slot")
-        return Cache(self.plan, self.program, self.limits, slots, device, fill)
+        self._check_rows(slots)
+        return Cache(self.plan, self.program, self.limits, slots, _usable(device or self.program.device), fill)
+
+    def _check_rows(self, slots: Sequence[int]) -> None:
+        """Write rows are int32 on the device."""
+        for pool in self.plan.pools:
+            per_slot = pool.pages_per_slot * self.plan.lifecycles[pool.lifecycle].tokens_per_page
+            if slots[pool.pool_group] * per_slot > _ROWS_END:
+                message = f"{slots[pool.pool_group]:,} slots of {per_slot:,} rows in pool {pool.id}: over 2**31 rows"
+                raise fail("KVC508", message, help=f"allocate at most {_ROWS_END // per_slot:,} slots")
 
     def _slots(self, given: dict[str, Any]) -> list[int]:
         match list(given.items()):
@@ -100,6 +110,16 @@ class LoadedArtifact:
             message = "no size is given and the artifact was compiled without a memory size"
             raise fail("KVC508", message, help="pass num_slots, tokens or memory")
         return [count or 0 for count in slots]
+
+
+_ROWS_END = 2**31
+
+
+def _usable(device: str | torch.device) -> torch.device:
+    wanted = torch.device(device)
+    if wanted.type == "cuda" and not torch.cuda.is_available():
+        raise fail("KVC508", "there is no CUDA device here", help='allocate(..., device="cpu") runs the reference ops')
+    return wanted
 
 
 def _check_numbers(sizes: dict[str, Any]) -> None:

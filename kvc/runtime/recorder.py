@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from kvc.compat import TorchDispatchMode, op_schema, storage_id, tree_leaves
 from kvc.diagnostics import KvcError, fail
 
 # Tensor methods that read values on the host below the dispatcher, where the recorder would not see them.
@@ -33,6 +32,7 @@ _HOST_READS = frozenset(
     }
     | {"__dlpack__", "__repr__", "__format__", "__str__"}
 )
+_MASKS = (torch.bool, torch.uint8)  # dtypes of indices that select where they are not 0
 _EMPTY = frozenset(
     {"aten::empty", "aten::empty_strided", "aten::empty_like", "aten::new_empty", "aten::new_empty_strided"}
 )
@@ -63,7 +63,7 @@ class Recorder:
     def __init__(self, registered: Mapping[str, torch.Tensor]) -> None:
         self.ops: list[RecordedOp] = []
         self.buffers: list[torch.Tensor] = []
-        self._known = {_storage(tensor) for tensor in registered.values()}
+        self._known = {storage_id(tensor) for tensor in registered.values()}
         self._inside = False
         self._literals: list[torch.Tensor] | None = None
 
@@ -75,7 +75,7 @@ class Recorder:
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor is registered, derived, or a view of such a one."""
-        return _storage(tensor) in self._known
+        return storage_id(tensor) in self._known
 
     @contextmanager
     def writing_number(self) -> Iterator[None]:
@@ -90,7 +90,7 @@ class Recorder:
         _check_op(op, args, kwargs)
         if self._literals is not None and op is torch.ops.aten.lift_fresh.default:
             self._literals.append(args[0])
-            self._known.add(_storage(args[0]))
+            self._known.add(storage_id(args[0]))
         self._check_reads(op, args, kwargs)
         self._inside = True
         try:
@@ -112,16 +112,16 @@ class Recorder:
                     raise _no_rule(op, name, tensor)
 
     def _note(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: tuple[Any, ...]) -> None:
-        inputs = {_storage(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+        inputs = {storage_id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
         fresh = [
             (index, result)
             for index, result in enumerate(results)
-            if isinstance(result, torch.Tensor) and _storage(result) not in inputs
+            if isinstance(result, torch.Tensor) and storage_id(result) not in inputs
         ]
-        self._known.update(_storage(result) for _, result in fresh)
+        self._known.update(storage_id(result) for _, result in fresh)
         self.buffers += [result for _, result in fresh]
         # A view keeps its address and an empty buffer is filled by later ops: neither needs to run again.
-        if op._schema.is_mutable or (fresh and op._schema.name not in _EMPTY):
+        if op_schema(op).is_mutable or (fresh and op_schema(op).name not in _EMPTY):
             self.ops.append(RecordedOp(op, args, kwargs, tuple(fresh)))
 
 
@@ -149,21 +149,17 @@ class _HostReads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
-
-
 def _results(value: Any) -> tuple[Any, ...]:
     """Results of an op as a flat tuple; lists of tensors are unfolded."""
     return tuple(tree_leaves(value))
 
 
 def _name(op: Any) -> str:
-    return str(op._schema.name) if hasattr(op, "_schema") else str(op)
+    return str(op_schema(op).name)
 
 
 def _named_arguments(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for argument, value in zip(op._schema.arguments, args, strict=False):
+    for argument, value in zip(op_schema(op).arguments, args, strict=False):
         yield argument.name, value
     yield from kwargs.items()
 
@@ -194,7 +190,7 @@ def _check_op(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def _reads_host(op: Any, args: Any, kwargs: Any) -> bool:
     """Results that are no tensors (`.item()`, `torch.equal`) were read back."""
-    plain = [str(result.type) for result in op._schema.returns]
+    plain = [str(result.type) for result in op_schema(op).returns]
     return any("Tensor" not in kind for kind in plain)
 
 
@@ -202,11 +198,15 @@ def _is_random(op: Any, args: Any, kwargs: Any) -> bool:
     """Ops that draw from a generator; an attention or dropout whose probability is 0 draws nothing."""
     if torch.Tag.nondeterministic_seeded not in op.tags:
         return False
-    defaults = {argument.name: argument.default_value for argument in op._schema.arguments}
+    defaults = {argument.name: argument.default_value for argument in op_schema(op).arguments}
     return (defaults | dict(_named_arguments(op, args, kwargs))).get("dropout_p") != 0.0
 
 
 def _has_dynamic_shape(op: Any, args: Any, kwargs: Any) -> bool:
+    """By the op's tag, except that indexing has a fixed shape where no index is a mask."""
+    if _name(op) == "aten::index":
+        indices = dict(_named_arguments(op, args, kwargs))["indices"]
+        return any(index is not None and index.dtype in _MASKS for index in indices)
     return torch.Tag.dynamic_output_shape in op.tags
 
 

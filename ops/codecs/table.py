@@ -11,6 +11,8 @@ from kvc.encodings import ENCODINGS, PartFormat
 from kvc.ops.axes import wrong
 from kvc.ops.codecs import bf16, fp8, fp32
 
+MAX_SCALE = 2.0**119  # 448, the largest e4m3 code, times a larger scale is no finite fp32 number
+
 Planes = Sequence[torch.Tensor]
 Scale = torch.Tensor | None
 
@@ -56,8 +58,8 @@ def scale_operand(codec: str, value: float) -> torch.Tensor:
     """The scale operand ``float32[2] = [scale, factor]`` of a codec, computed once on the host.
 
     ``scale`` is in the dequantizing direction (value = code * scale); ``factor`` is what quantizing multiplies by, in
-    IEEE fp32 from the rounded scale. Raises KVC555 for a codec without scale and for a scale whose factor is not a
-    finite positive number.
+    IEEE fp32 from the rounded scale. Raises KVC555 for a codec without scale, for a scale whose factor is not a finite
+    positive number, and for one above 2**119, under which the largest code would not be finite.
     """
     factor = CODECS[codec].factor
     if factor is None:
@@ -66,6 +68,8 @@ def scale_operand(codec: str, value: float) -> torch.Tensor:
     operand = torch.stack([scale, factor(scale)])
     if not all(math.isfinite(number) and number > 0 for number in operand.tolist()):
         raise fail("KVC555", f"scale {value!r} of codec {codec} has no finite positive fp32 reciprocal")
+    if value > MAX_SCALE:
+        raise fail("KVC555", f"scale {value!r} of codec {codec} is above 2**119: large codes would not be finite")
     return operand
 
 

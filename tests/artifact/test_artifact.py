@@ -1,6 +1,8 @@
 """Artifacts: written whole or not at all, byte-equal for equal specs, and never trusted when read."""
 
 import json
+import os
+import re
 import shutil
 import signal
 import subprocess
@@ -91,6 +93,50 @@ def test_an_unwritable_place_is_named(compiled: Compiled, tmp_path: Path):
     assert code_of(write_artifact, compiled.artifact, tmp_path / "file" / "out") == "KVC402"
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_foreign_folder_with_a_manifest_is_never_replaced(compiled: Compiled, tmp_path: Path, force: bool):
+    (tmp_path / "out" / "graphs").mkdir(parents=True)
+    (tmp_path / "out" / "manifest.json").write_text('{"name": "a web application"}')
+    (tmp_path / "out" / "graphs" / "notes.txt").write_text("precious")
+    before = files(tmp_path)
+    assert code_of(write_artifact, compiled.artifact, tmp_path / "out", force) == "KVC401"
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("damaged", ["manifest.json", "graphs"])
+def test_a_damaged_artifact_can_be_replaced(compiled: Compiled, written: Path, damaged: str):
+    before = files(written)
+    (written / damaged).write_text("") if damaged == "manifest.json" else shutil.rmtree(written / damaged)
+    write_artifact(compiled.artifact, written, force=True)
+    assert files(written) == before
+
+
+def test_leftovers_of_a_dead_process_with_this_number_are_no_part_of_the_artifact(compiled: Compiled, written: Path):
+    before = files(written)
+    for what in ("partial", "replaced"):
+        stale = written.parent / f".out.{what}-{os.getpid()}" / "graphs" / "stale.txt"
+        stale.parent.mkdir(parents=True)
+        stale.write_text("")
+    compiled.write(written, force=True)
+    assert files(written) == before
+    assert [path.name for path in written.parent.iterdir()] == ["out"]
+
+
+def test_a_faster_writer_keeps_its_artifact(compiled: Compiled, written: Path, monkeypatch: pytest.MonkeyPatch):
+    before, rename = files(written), Path.rename
+
+    def fail_to_rename(self, target):
+        if ".partial-" in self.name:
+            shutil.copytree(written.parent / f".out.replaced-{os.getpid()}", target)
+            raise OSError(39, "Directory not empty")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_to_rename)
+    assert code_of(write_artifact, compiled.artifact, written, force=True) == "KVC402"
+    assert files(written) == before
+    assert [path.name for path in written.parent.iterdir()] == ["out"]
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -118,6 +164,43 @@ def test_a_kill_leaves_nothing_under_the_final_name(
     assert not (tmp_path / "out").exists()
     compiled.write(tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "leftovers of the killed writer are removed"
+
+
+OTHERS = [".out.backup-999999999", ".out.partial-99999999999999999999", ".out.partial-x", ".xout.partial-999999999"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_folders_beside_it_are_left_alone(compiled: Compiled, tmp_path: Path, name: str):
+    (tmp_path / name).mkdir()
+    for target in ("out", "*out"):
+        compiled.write(tmp_path / target)
+    assert (tmp_path / name).is_dir()
+
+
+def test_a_writer_of_another_user_is_left_alone(compiled: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(pid: int, signal: int) -> None:
+        raise PermissionError
+
+    (tmp_path / ".out.partial-1").mkdir()
+    monkeypatch.setattr("os.kill", refuse)
+    compiled.write(tmp_path / "out")
+    assert (tmp_path / ".out.partial-1").is_dir()
+
+
+def test_a_replacement_that_fails_leaves_the_old_artifact(
+    compiled: Compiled, written: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before, rename = files(written), Path.rename
+
+    def fail_partial(path: Path, target: Path) -> Path:
+        if "partial" in path.name:
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail_partial)
+    assert code_of(write_artifact, compiled.artifact, written, force=True) == "KVC402"
+    assert files(written) == before
+    assert [path.name for path in written.parent.iterdir()] == ["out"]
 
 
 def edit_manifest(directory: Path, change) -> None:
@@ -161,3 +244,13 @@ def test_an_artifact_loads_without_pydantic(written: Path, checkout_path: str):
     )
     env = {"PYTHONPATH": checkout_path, "PATH": ""}
     subprocess.run([sys.executable, "-c", script], check=True, cwd=written.parent, env=env)
+
+
+def test_pages_of_any_size_read_back(tmp_path: Path):
+    """131,072 tokens in the longest sequence, 1,024 a page: numbers as large as those that stand for dimensions."""
+    library = Path(__file__).parents[2] / "specs" / "library" / "llama-3.1-8b-bf16.yaml"
+    text = re.sub(r"tokens_per_page: \d+", "tokens_per_page: 1024", library.read_text())
+    (tmp_path / "big.yaml").write_text(text)
+    compiled = compile_spec(tmp_path / "big.yaml")
+    assert compiled.artifact.plan.pools[0].page_bytes == 4 << 20
+    assert read_artifact(compiled.write(tmp_path / "out")).manifest() == compiled.artifact.manifest()

@@ -18,7 +18,9 @@ def reported() -> dict[str, str]:
     files = [file for package in _PACKAGES for file in (ROOT / package).rglob("*.py")]
     sources = [file for file in files if "diagnostic_codes" not in file.parts]
     return {
-        code: str(file.relative_to(ROOT)) for file in sources for code in re.findall(r'"(KVC\d{3})"', file.read_text())
+        code: str(file.relative_to(ROOT))
+        for file in sources
+        for code in re.findall(r'"(KVC\d{3})[":]', file.read_text())
     }
 
 

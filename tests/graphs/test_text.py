@@ -70,6 +70,31 @@ def test_copy_is_independent():
         (lambda t: t.replace("[%0, %2]) {dim=1}", "[%0, %1]) {dim=1}"), 6, "KVC301", "refuses"),
         (lambda t: t.replace("index=0}", "index=}"), 7, "KVC302", "not attributes"),
         (lambda t: t.replace("first=%6", "first=%66"), 9, "KVC302", "%66"),
+        (lambda t: t.replace("first=%6", "%6"), 9, "KVC302", "not an output"),
+        (lambda t: t.replace("first=%6", "out=%6"), 9, "KVC302", "not an output"),
+        (lambda t: t + "\n  %8: i32[B + 1] = step.query_starts\n", 11, "KVC302", "follow the return line"),
+        (lambda t: t.replace("%7: bf16", "%2: bf16"), 8, "KVC302", "%2 is defined twice"),
+        (lambda t: t.replace("%1: i32[B + 1]", "%0: i32[B + 1]"), 3, "KVC302", "%0 is defined twice"),
+        (lambda t: t.replace("(%0, %0)", "(%0, %0], %1)"), 4, "KVC302", "not open"),
+        (lambda t: t.replace("{dim=1}", "{dim=1, dim=0}"), 6, "KVC302", "given twice"),
+        (lambda t: t.replace("first=%6", "first=%²"), 9, "KVC302", "not a value defined above"),
+        (lambda t: t.replace("first=%6", "first=%" + "6" * 5000), 9, "KVC302", "not a value defined above"),
+        (lambda t: t.replace("T, 32, 128] = input", f"{'T + ' * 9999}T] = input"), 2, "KVC302", "not a size"),
+        (lambda t: t.replace("T, 32, 128] = input", f"{'T*' * 40}T] = input"), 2, "KVC302", "no tensor has the shape"),
+        (lambda t: t.replace("T, 32, 128] = input", f"{'9' * 30}] = input"), 2, "KVC302", "no tensor has the shape"),
+        (lambda t: t.replace("T, 32, 128] = input", "True] = input"), 2, "KVC302", "not a size"),
+        (lambda t: t.replace("T, 32, 128] = input", "T T] = input"), 2, "KVC302", "not a shape: [T T]"),
+        (lambda t: t.replace("[%0, %2])", "[%0, %2)"), 6, "KVC302", "not closed"),
+        (lambda t: t.replace("min=-1e-05", "min=torch.f31"), 8, "KVC302", "not an attribute: torch.f31"),
+        (lambda t: t.replace("min=-1e-05", "min=/etc"), 8, "KVC302", "not an attribute: /etc"),
+        (
+            lambda t: t.replace(
+                "%6: i32[] = aten.select.int(%1) {dim=0, index=0}", "%6: i64[] = aten.sym_size.int(%1) {dim=0}"
+            ),
+            7,
+            "KVC303",
+            "no tensor",
+        ),
     ],
 )
 def test_broken_text_is_named_by_line(change, line, code, message):
@@ -81,6 +106,28 @@ def test_broken_text_is_named_by_line(change, line, code, message):
     assert (found.source.path, found.source.line) == ("demo.txt", line)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "load_library.__call__.__call__() {path=lib}",
+        "aten.from_file() {filename=made, shared=true, size=4}",
+        "aten.__class__.__name__(%0)",
+        "aten.ones() {size=[4]}",
+        "kvc.rope.default.more(%0)",
+    ],
+)
+def test_text_reaches_ops_on_tensors_alone(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KvcError, match="KVC302 there is no op"):
+        parse_graph(f"graph g\n  %0: f32[4] = input.x\n  %1: f32[4] = {call}\n  return y=%1\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_numbers_of_any_size_are_told_from_names():
+    text = "graph g\n  %0: u8[P, 4194304] = pool.kv\n  %1: i32[P - 1, 1400016] = step.rows\n  return y=%0\n"
+    assert print_graph(parse_graph(text)) == text
+
+
 def test_a_dimension_is_never_specialised():
     b = GraphBuilder("g")
     x = b.placeholder("input", "x", torch.float32, ("T", 4))
@@ -89,9 +136,34 @@ def test_a_dimension_is_never_specialised():
         b.call("aten.add.Tensor", x, y)
 
 
-def test_attributes_without_a_text_form_are_refused():
+@pytest.mark.parametrize("page_bytes", [500_000, 524_288, 2**20, 2**26])
+def test_pages_of_any_size_are_printed_as_numbers(page_bytes):
+    """A page of 1,024 tokens has more bytes than the numbers that stand for dimensions."""
+    b = GraphBuilder("g")
+    pool = b.placeholder("pool", "history", torch.uint8, ("P", page_bytes))
+    text = print_graph(b.finish({"out": b.call("aten.clone", pool)}))
+    assert f"%1: u8[P, {page_bytes}] = aten.clone(%0)" in text
+    assert print_graph(parse_graph(text)) == text
+
+
+def test_more_dimensions_than_can_be_told_apart_are_refused():
+    b = GraphBuilder("g")
+    with pytest.raises(ValueError, match="D12 is one dimension too many"):
+        b.placeholder("input", "x", torch.float32, tuple(f"D{i}" for i in range(13)))
+
+
+@pytest.mark.parametrize("value", ["none", "inf", "nan", "Infinity", "torch.f32", "a b", "", "3"])
+def test_attributes_without_a_text_form_are_refused(value):
+    """Strings that would be read back as something else."""
     b = GraphBuilder("g")
     x = b.placeholder("input", "x", torch.float32, ("T", 4))
     y = b.call("aten.gelu", x, approximate="none")
+    y.kwargs = {"approximate": value}
     with pytest.raises(ValueError, match="no text form"):
         print_graph(b.finish({"out": y}))
+
+
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "1e+300"])
+def test_numbers_that_look_like_names(number):
+    text = f"graph g\n  %0: f32[T] = input.x\n  %1: f32[T] = aten.clamp(%0) {{max={number}}}\n  return y=%1\n"
+    assert print_graph(parse_graph(text)) == text

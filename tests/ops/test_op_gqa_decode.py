@@ -8,7 +8,7 @@ from op_oracles import naive_attention
 from test_op_gqa_context import keep_committed
 
 from kvc.ops import OPS
-from kvc.ops.codecs import CODECS
+from kvc.ops.codecs import CODECS, codec_of, encode_fields
 from kvc.ops.example_inputs import SHAPES, Shape
 
 decode = torch.ops.kvc.gqa_decode.default
@@ -80,6 +80,22 @@ def test_other_bytes_change_nothing(encoding, poison):
     assert not found[0].isnan().any() and not torch.equal(clean, pool)
     again = decode(q, clean, table, lengths, *scales, **kwargs)
     assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+
+
+@pytest.mark.parametrize("encoding", CODECS)
+def test_a_draft_that_is_not_finite_changes_no_query_before_it(encoding):
+    """Its row is below the length, so only the causal mask hides it."""
+    args, kwargs = OPS["gqa_decode"].example(Shape(committed=(14,), own=(2,), encoding=encoding, dtype=torch.float32))
+    q, pool, table, *rest = args
+    kv = [torch.full((1, 2, 32), torch.nan)] * 2
+    codec = codec_of("test", encoding)
+    planes = encode_fields(codec, kv, rest[1:])
+    torch.ops.kvc.store_rows.default(poisoned := pool.clone(), planes, table[0, :1] * 16 + 15, tokens_per_page=16)
+    out, lse = decode(q, poisoned, table, *rest, **kwargs)
+    clean, clean_lse = decode(q, pool, table, *rest, **kwargs)
+    torch.testing.assert_close(out[0], clean[0])
+    torch.testing.assert_close(lse[0], clean_lse[0])
+    assert out[1].isnan().all()
 
 
 def test_a_sequence_does_not_depend_on_the_batch_or_on_the_width():

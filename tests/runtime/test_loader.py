@@ -87,6 +87,20 @@ def test_sizes_that_are_refused(size, folder):
     assert [found.code for found in caught.value.diagnostics] == ["KVC508"]
 
 
+def test_a_cache_is_where_the_spec_wants_it(monkeypatch):
+    loaded = kvc.LoadedArtifact(kvc.compile_spec("llama-3.1-8b-fp8").artifact)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(KvcError, match="KVC508 there is no CUDA device here"):
+        loaded.allocate(num_slots=2)
+    assert loaded.allocate(num_slots=2, device="cpu").device.type == "cpu"
+
+
+def test_write_rows_fit_into_int32(folder):
+    loaded = kvc.load(folder)
+    with pytest.raises(KvcError, match=r"over 2\*\*31 rows"):
+        loaded.allocate(num_slots=1 << 29)
+
+
 def test_pools_are_aligned_and_filled(folder):
     cache = kvc.load(folder).allocate(num_slots=3, fill=0x5A)
     for tensor in cache.pools.tensors.values():

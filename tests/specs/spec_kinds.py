@@ -65,7 +65,7 @@ KINDS = (
     ),
     _layer(
         "KVC105",
-        LAYERS["mla"].replace("rope: none", "rope: {kind: default, theta: 1, dim: 32}"),
+        LAYERS["mla"].replace("rope: none", "rope: {kind: default, theta: 2, dim: 32}"),
         "32}",
         "RoPE over 32 of 16",
         "at most 16",

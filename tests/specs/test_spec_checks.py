@@ -130,7 +130,7 @@ BROKEN: dict[str, list[tuple[str, str, int, int, str, str]]] = {
     "KVC124": [
         (
             "{kind: default, theta: 10000}",
-            "{kind: llama3, theta: 1, factor: 8, low_freq_factor: 4, high_freq_factor: 4, original_max_position: 8}",
+            "{kind: llama3, theta: 2, factor: 8, low_freq_factor: 4, high_freq_factor: 4, original_max_position: 8}",
             12,
             66,
             "`low_freq_factor` must be less",
@@ -138,7 +138,7 @@ BROKEN: dict[str, list[tuple[str, str, int, int, str, str]]] = {
         ),
         (
             "{kind: default, theta: 10000}",
-            "{kind: yarn, theta: 1, factor: 8, beta_slow: 33, original_max_position: 8}",
+            "{kind: yarn, theta: 2, factor: 8, beta_slow: 33, original_max_position: 8}",
             12,
             58,
             "`beta_slow` must not exceed",

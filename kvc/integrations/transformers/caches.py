@@ -6,6 +6,7 @@ passes them through, and the attention function gives them to kvc, which stores 
 
 import itertools
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -41,7 +42,7 @@ class OpenStep:
     packing: Packing
 
 
-class StepCache(TransformersCache):
+class StepCache(TransformersCache, ABC):
     """The part that every cache of an attached model shares: refusals, and one kvc step a forward."""
 
     def __init__(self, kvc_cache: Any, num_layers: int) -> None:
@@ -49,9 +50,9 @@ class StepCache(TransformersCache):
         self.kvc_cache = kvc_cache
         self.columns = 0  # tokens of the batch seen so far, padding included: what transformers calls its length
 
+    @abstractmethod
     def requests(self, call: ForwardCall) -> tuple[list[Request], Packing]:
         """The requests of a forward, context before generation, and where their tokens are in the batch."""
-        raise NotImplementedError
 
     def open(self, call: ForwardCall) -> OpenStep:
         """Begin the kvc step of a forward; raises KvcError where kvc cannot serve it, `OutOfPages` among them."""

@@ -78,9 +78,13 @@ class _OpenCache(StepCache):
         super().__init__(kvc_cache, num_layers)
         self._step = step
 
+    def requests(self, call: ForwardCall) -> tuple[list[Request], Packing]:
+        """The step's own; padding rows are rows of the batch too."""
+        return list(self._step.requests), Packing(call.batch, call.length)
+
     def open(self, call: ForwardCall) -> OpenStep:
         """The step that is open already."""
-        return OpenStep(self._step, Packing(call.batch, call.length))
+        return OpenStep(self._step, self.requests(call)[1])
 
     def close(self, opened: OpenStep, call: ForwardCall) -> None:
         """Left to whoever began the step."""
