@@ -1,7 +1,6 @@
 """Findings as text with the source line, as JSON, and as GitHub annotations."""
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from kvc.diagnostics import Diagnostic, Source
+from kvc.report.terminal import shows_colour
 
 _MAX_READ = 1 << 20  # bytes of a file that may be searched for the cited line
 _MAX_WIDTH = 160  # columns of a cited line
@@ -31,8 +31,9 @@ Paint = Callable[[str, str], str]
 
 def _painter(file: TextIO) -> Paint:
     """Colours for terminals; none in pipes, under NO_COLOR or on dumb terminals."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not file.isatty()
-    return (lambda text, kind: text) if plain else (lambda text, kind: f"\033[{_COLOURS[kind]}m{text}\033[0m")
+    if not shows_colour(file):
+        return lambda text, kind: text
+    return lambda text, kind: f"\033[{_COLOURS[kind]}m{text}\033[0m"
 
 
 @cache

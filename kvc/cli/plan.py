@@ -1,6 +1,8 @@
 """`kvc plan`."""
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +13,7 @@ from kvc.plan import make_plan
 from kvc.plan.fit import answer, parse_question
 from kvc.plan.types import Plan
 from kvc.report.json_text import json_text
+from kvc.report.memory_bar import style_for
 from kvc.report.plan_table import plan_table
 from kvc.specs import load_spec
 from kvc.specs.resolved import ResolvedSpec
@@ -37,12 +40,17 @@ def plan(
         bool, typer.Option("--explain", help="show the formula and the spec line of every number")
     ] = False,
     optimise: Annotated[bool, typer.Option("--optimise", help="choose page sizes and padding by stated costs")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="draw it too: .png, .svg or .pdf (needs `kvc[plot]`)")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the answer as JSON")] = False,
 ) -> None:
     """Show where every byte of a spec's cache goes, and how many tokens fit."""
     given = _fit_device(fit) or device
     planned = [_planned(spec, tp, given) for spec in specs]
-    if compare:
+    if plot is not None:
+        _plot(planned, plot)
+    if compare or (plot is not None and len(planned) > 1):
         _compare(planned, as_json)
     elif len(planned) > 1:
         raise typer.BadParameter("give one SPEC, or `--compare` to see several side by side")
@@ -53,7 +61,7 @@ def plan(
     elif optimise:
         _optimise(planned[0], as_json)
     else:
-        print(json_text(planned[0].plan.to_json()) if as_json else plan_table(planned[0].plan))
+        print(json_text(planned[0].plan.to_json()) if as_json else plan_table(planned[0].plan, style_for(sys.stdout)))
 
 
 def _fit_device(fit: str | None) -> str | None:
@@ -65,6 +73,14 @@ def _fit_device(fit: str | None) -> str | None:
 def _planned(name: str, tp: int | None, device: str | None) -> _Planned:
     spec = load_spec(name, tp) if tp else load_spec(name)
     return _Planned(spec, make_plan(spec, device_bytes(device)))
+
+
+def _plot(planned: list[_Planned], path: Path) -> None:
+    from kvc.report.plot import write_plot
+    from kvc.report.plot_data import Subject
+
+    write_plot([Subject(one.plan, one.spec.target.max_seq_len) for one in planned], path)
+    print(f"wrote {path}", file=sys.stderr)  # stdout is for the answer
 
 
 def _compare(planned: list[_Planned], as_json: bool) -> None:

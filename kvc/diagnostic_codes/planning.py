@@ -40,4 +40,19 @@ CODES: dict[str, Code] = {
         "counts are decimal, with Ki and Mi for powers of two. `--compare` takes two specs or more.",
         "kvc plan SPEC --fit 64x32k",
     ),
+    "KVC208": Code(
+        "a plot of an unknown format",
+        "`--plot` draws .png, .svg and .pdf; the extension of the file says which.",
+        "kvc plan SPEC --plot plan.jpeg",
+    ),
+    "KVC209": Code(
+        "a plot without matplotlib",
+        "Plots are drawn by matplotlib, which is in the extra `plot`; nothing else needs it.",
+        "kvc plan SPEC --plot plan.png  # after `pip install kvc`, without the extra",
+    ),
+    "KVC210": Code(
+        "a plot that cannot be written",
+        "The file is written aside and renamed, so its folder must be there and writable; nothing is left behind.",
+        "kvc plan SPEC --plot no/such/folder/plan.png",
+    ),
 }

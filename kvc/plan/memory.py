@@ -33,7 +33,7 @@ def with_capacity(plan: Plan, spec: ResolvedSpec, device_bytes: int | None) -> P
     if memory is None:
         return replace(plan, notes=(*plan.notes, UNKNOWN, *_rounding(plan)))
     budget = cache_bytes(memory)
-    length = _whole_pages(plan, spec.target.max_seq_len)
+    length = whole_pages(plan, spec.target.max_seq_len)
     slots, tokens = _shared(plan, budget, length)
     if memory.pool_ratio:
         slots, tokens = _divided(plan, budget, memory.pool_ratio, length)
@@ -93,7 +93,7 @@ def cache_bytes(memory: Memory) -> int:
     return int((memory.device_bytes - memory.reserve_bytes) * Fraction(str(memory.free_fraction)))
 
 
-def _whole_pages(plan: Plan, tokens: int) -> int:
+def whole_pages(plan: Plan, tokens: int) -> int:
     """``tokens`` rounded up as far as no lifecycle needs another page: a full cache is counted in whole pages."""
     step = gcd(*(lifecycle.tokens_per_page for lifecycle in plan.lifecycles))
     return ceil_div(tokens, step) * step

@@ -6,16 +6,17 @@ from textwrap import fill
 
 from kvc.plan.types import Capacity, LayerGroup, Overheads, Plan
 from kvc.plan.units import format_size
+from kvc.report.memory_bar import BLOCKS, BarStyle, memory_bar
 from kvc.report.table import table
 
 WIDTH = 80
 _LAYERS_WIDTH = 16
 
 
-def plan_table(plan: Plan) -> str:
-    """The whole report, without a final newline."""
+def plan_table(plan: Plan, style: BarStyle = BLOCKS) -> str:
+    """The whole report, without a final newline; ``style`` is that of its memory bar."""
     blocks = [_title(plan), _totals(plan), _layers(plan), _states(plan), _lifecycles(plan), _pools(plan)]
-    blocks += [_overheads(plan.overheads), _capacity(plan.capacity)]
+    blocks += [_overheads(plan.overheads), _capacity(plan.capacity), memory_bar(plan, style)]
     return "\n\n".join(filter(None, [*blocks, _notes(plan.notes)]))
 
 

@@ -172,6 +172,12 @@ whole slots  1,044,480  1,020 KiB
 tokens           1,088  in whole pages (derived)
 sequences            4  of 256 tokens each (derived)
 
+[████████████████▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓·]
+   memory    bytes  share    meaning
+█  gqa0    208,896   19.9 %  fp8, full
+▓  gqa1    835,584   79.7 %  fp32, full
+·  free      4,096    0.4 %  neither cache nor reserve
+
 note: the cache takes the whole device: the spec has no `memory` section with a
       free_fraction or a reserve
 note: not subtracted: weights, activations and workspace (give `memory.reserve`)

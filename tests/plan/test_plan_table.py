@@ -117,4 +117,11 @@ whole slots  134,325,010,432  125.1 GiB
 tokens            12,797,728  in whole pages (derived)
 sequences              6,248  of 2,048 tokens each (derived)
 
+[██████████████████████████████████████████████████████▓▓▓▓▓▓▓▓▓▓▓▓▓▓##········]
+   memory            bytes  share    meaning
+█  gqa0    104,838,987,776   70.2 %  bf16, full
+▓  gqa2     26,209,746,944   17.6 %  fp8, full
+#  fixed     3,276,275,712    2.2 %  windows, states, twins
+·  free     14,925,103,104   10.0 %  neither cache nor reserve
+
 note: not subtracted: weights, activations and workspace (give `memory.reserve`)"""
