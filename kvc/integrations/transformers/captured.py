@@ -1,7 +1,7 @@
 """Whole decode steps of a model, captured once a bucket and replayed: prologue, every layer, logits."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from kvc import compat
 from kvc.integrations.transformers.caches import ForwardCall, OpenStep, StepCache
 from kvc.integrations.transformers.packing import Packing
 from kvc.runtime.batch import Request, Step
-from kvc.runtime.capture import capture_inputs, replay_bucket
+from kvc.runtime.capture import Bucket, capture_inputs, replay_bucket
 from kvc.runtime.graph_runner import GraphRunner
 
 
@@ -29,7 +29,7 @@ class CapturedDecode:
     @property
     def buckets(self) -> tuple[int, ...]:
         """Buckets captured so far, in sequences."""
-        return tuple(sequences for sequences, _ in self._graphs.buckets)  # type: ignore[misc]
+        return tuple(sequences for sequences, _ in cast(tuple[Bucket, ...], self._graphs.buckets))
 
     def capture(self, bucket: int) -> None:
         """Record a decode step of ``bucket`` sequences, on padding, so that no page is written.
