@@ -138,7 +138,7 @@ class StoreOfEncodedRows(Rule):
                 *(found["pool"], *tensors, argument(k, "scale"), argument(v, "scale")),
                 encoding=found["k"].codec,
                 keep_k=bool(_users(rotated_k)),
-                layout=argument(rope, "layout") if rope else "half",
+                layout=argument(rope, "layout") if rope else None,
                 tokens_per_page=store.kwargs["tokens_per_page"],
                 source=store.meta["source"],
             )

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch.fx
 
+from kvc.compiler_passes.scale_rules import phase_conflicts
 from kvc.compiler_passes.stages import CONSTANT_KINDS, REFRESH_RULES
 from kvc.graphs.graph import Graph, is_op, qualified_name
 from kvc.graphs.program import PHASES, CaptureRegion, Program
@@ -147,7 +148,13 @@ def _refreshed(name: str, graph: Graph, region: CaptureRegion | None) -> Found:
             yield name, f"{qualified_name(node)} is {rule or 'not refreshed'} in the capture plan"
 
 
+def one_storage_in_all_phases(program: Program, before: Program | None) -> Found:
+    """What one phase writes is what the other reads: encoding, page size and scale of every field."""
+    return phase_conflicts(program)
+
+
 PROGRAM_RULES: tuple[tuple[str, Callable[[Program, Program | None], Found]], ...] = (
+    ("KVC328", one_storage_in_all_phases),
     ("KVC329", prologue_covers_layers),
     ("KVC329", sections_exist),
     ("KVC330", graphs_are_complete),

@@ -1,76 +1,117 @@
-"""One encoding, one page size and one scale operand a field for all who write and read a pool."""
+"""One encoding, one page size and one scale operand a field for all who write and read a pool, in every phase."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch.fx
 
 from kvc.compiler_passes.effects import accesses, argument, producer
+from kvc.compiler_passes.fuse_rope_quantize import QUANTIZE, codec_of
+from kvc.encodings import ENCODINGS
 from kvc.graphs.graph import Graph, op_name, qualified_name
+from kvc.graphs.program import PHASES, Program
 
 Node = torch.fx.Node
 
 
 @dataclass(frozen=True)
 class Storage:
-    """How a call writes or reads rows: None where it does not say; ``scales`` in the order of the fields."""
+    """How a call writes or reads rows.
 
-    encoding: str | None
+    ``encodings``: those it may mean, more than one for planes of a codec that several encodings share, none for planes
+    that nothing encodes; ``scales``: names in the order of the fields.
+    """
+
+    encodings: frozenset[str]
     tokens_per_page: int | None
-    scales: tuple[Node | None, ...]
+    scales: tuple[str, ...]
 
 
 def storage_of(call: Node) -> Storage:
     """What a call that accesses a pool says about the rows in it."""
-    encoding, tokens = call.kwargs.get("encoding"), call.kwargs.get("tokens_per_page")
+    tokens: Any = call.kwargs.get("tokens_per_page")
     planes = argument(call, "planes")
     if planes is not None:
         return _of_planes(planes, tokens)
     gathered = argument(call, "scales")
-    scales = tuple(gathered) if gathered is not None else (argument(call, "k_scale"), argument(call, "v_scale"))
-    return Storage(encoding, tokens, scales)  # type: ignore[arg-type]
+    scales = gathered if gathered is not None else (argument(call, "k_scale"), argument(call, "v_scale"))
+    return Storage(_encodings_of(call), tokens, tuple(map(_scale_name, scales)))
 
 
-def _of_planes(planes: Any, tokens: Any) -> Storage:
+def _of_planes(planes: Any, tokens: int | None) -> Storage:
     """A store writes planes; how they are encoded is known from the calls that make them."""
     makers = list(dict.fromkeys(producer(plane)[0] for plane in planes))
-    encodings = {_encoding_of(maker) for maker in makers}
-    encoding = encodings.pop() if len(encodings) == 1 else "/".join(sorted(map(str, encodings)))
-    return Storage(encoding, tokens, tuple(_scale_of(maker) for maker in makers))
+    encodings = frozenset(ENCODINGS).intersection(*map(_encodings_of, makers))
+    scales = (argument(maker, "scale") if maker.op == "call_function" else None for maker in makers)
+    return Storage(encodings, tokens, tuple(map(_scale_name, scales)))
 
 
-def _encoding_of(maker: Node) -> str | None:
-    if maker.op != "call_function":
-        return None
-    fused = maker.kwargs.get("encoding")
-    return str(fused) if fused else op_name(maker.target).removeprefix("kvc.quantize_")
+def _encodings_of(call: Node) -> frozenset[str]:
+    """The encoding that a call names; those that have its codec where it only encodes."""
+    if call.op == "call_function" and op_name(call.target).startswith(QUANTIZE):
+        return frozenset(name for name, encoding in ENCODINGS.items() if encoding.codec == codec_of(call))
+    return frozenset({str(call.kwargs["encoding"])} if "encoding" in call.kwargs else ())
 
 
-def _scale_of(maker: Node) -> Node | None:
-    return argument(maker, "scale") if maker.op == "call_function" else None
+def _scale_name(scale: Node | None) -> str:
+    if scale is None:
+        return "no scale"
+    return qualified_name(scale) if scale.op == "placeholder" else scale.name
 
 
 def scale_conflicts(graph: Graph) -> Iterator[tuple[Node, str]]:
     """Calls that disagree with an earlier access of the same pool."""
-    first: dict[Node, Storage] = {}
+    first: dict[str, Storage] = {}
+    for node, kind, pool, now in _accesses(graph):
+        conflict = _conflict(first.setdefault(pool, now), now)
+        if conflict:
+            yield node, f"{kind}s {pool} {conflict}"
+        else:
+            first[pool] = _narrowed(first[pool], now)
+
+
+def phase_conflicts(program: Program) -> Iterator[tuple[str, str]]:
+    """Phases of a signature that disagree with an earlier one about the rows of a pool: both use the same pages."""
+    for signature in dict.fromkeys(signature for signature, _ in program.graphs):
+        first: dict[str, Storage] = {}
+        for phase in PHASES:
+            graph = program.graphs.get((signature, phase))
+            now = _pools_of(graph) if graph else {}
+            for pool in now:
+                conflict = _conflict(first.get(pool, now[pool]), now[pool])
+                if conflict:
+                    yield f"{signature}.{phase}", f"uses {pool} {conflict} in {PHASES[0]}"
+            first = now | first
+
+
+def _pools_of(graph: Graph) -> dict[str, Storage]:
+    """Pool -> how its rows are stored, by the accesses of a graph that `scale_conflicts` finds no fault with."""
+    pools: dict[str, Storage] = {}
+    for _, _, pool, now in _accesses(graph):
+        pools[pool] = _narrowed(pools.get(pool, now), now)
+    return pools
+
+
+def _accesses(graph: Graph) -> Iterator[tuple[Node, str, str, Storage]]:
     for node in graph.calls:
         for pool, kind in accesses(node):
-            now = storage_of(node)
-            conflict = _conflict(first.setdefault(pool, now), now)
-            if conflict:
-                yield node, f"{kind}s {qualified_name(pool)} {conflict}"
+            yield node, kind, qualified_name(pool), storage_of(node)
+
+
+def _narrowed(first: Storage, now: Storage) -> Storage:
+    return replace(first, encodings=first.encodings & now.encodings)
 
 
 def _conflict(first: Storage, now: Storage) -> str:
-    if now.encoding != first.encoding:
-        return f"as {now.encoding}; it is stored as {first.encoding}"
+    if not first.encodings & now.encodings:
+        return f"as {_text(now.encodings)}; it is stored as {_text(first.encodings)}"
     if now.tokens_per_page != first.tokens_per_page:
         return f"in pages of {now.tokens_per_page} tokens; it is stored in pages of {first.tokens_per_page}"
     if now.scales != first.scales:
-        return f"under {_names(now.scales)}; it is stored under {_names(first.scales)}"
+        return f"under {', '.join(now.scales)}; it is stored under {', '.join(first.scales)}"
     return ""
 
 
-def _names(scales: tuple[Node | None, ...]) -> str:
-    return ", ".join("no scale" if scale is None else qualified_name(scale) for scale in scales) or "no scale"
+def _text(encodings: frozenset[str]) -> str:
+    return " or ".join(sorted(encodings)) or "planes of no one encoding"

@@ -92,7 +92,7 @@ def _attribute_text(value: Any) -> str:
         case int() | float():
             return repr(value)
         case str():
-            if not _BARE.fullmatch(value) or value in _WORDS or value.startswith("torch."):
+            if not _is_read_as_string(value):
                 raise ValueError(f"attribute {value!r} has no text form")
             return value
         case list() | tuple():
@@ -267,6 +267,11 @@ class _Parser:
             return _literal(token)
         except ValueError as error:
             raise self.error(str(error)) from error
+
+
+def _is_read_as_string(value: str) -> bool:
+    """Not so for what is a word, a number (`inf`) or a dtype in the text."""
+    return bool(_BARE.fullmatch(value)) and not value.startswith("torch.") and _literal(value) == value
 
 
 def _literal(token: str) -> Any:

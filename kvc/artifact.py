@@ -43,6 +43,11 @@ class Artifact:
     program: Program
     passes: list[dict[str, Any]]
 
+    def __repr__(self) -> str:
+        program = self.program
+        layers = f"{len(program.bindings)} layers"
+        return f"<artifact of {program.name}: {layers}, activations {program.dtype}, for {program.device}>"
+
     def manifest(self) -> dict[str, Any]:
         """Everything but the graph texts, as `manifest.json` holds it."""
         body = {
@@ -262,9 +267,8 @@ def _unlike_its_target(artifact: Artifact) -> Iterator[str]:
 def _read_manifest(root: Path) -> dict[str, Any]:
     path = root / MANIFEST
     if not path.is_file():
-        raise fail(
-            "KVC403", f"{root} is not an artifact: it has no {MANIFEST}", help="make one with kvc compile SPEC -o DIR"
-        )
+        what = f"is not an artifact: it has no {MANIFEST}" if root.exists() else "does not exist"
+        raise fail("KVC403", f"{root} {what}", help="make an artifact with kvc compile SPEC -o DIR")
     with _damage(path):
         manifest = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(manifest, dict) or "format" not in manifest:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kvc.artifact import Artifact, write_artifact
@@ -20,7 +20,7 @@ class Compiled:
     """A compiled spec and what each pass did to it."""
 
     artifact: Artifact
-    log: CompileLog
+    log: CompileLog = field(repr=False)
 
     def write(self, directory: str | Path, force: bool = False) -> Path:
         """Write the artifact; see `kvc.artifact.write_artifact`."""

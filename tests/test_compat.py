@@ -7,11 +7,10 @@ import torch
 
 from kvc import compat
 
-transformers = pytest.importorskip("transformers", reason="the hf extra is not installed")
-
 
 @pytest.fixture(scope="module")
 def model() -> object:
+    transformers = pytest.importorskip("transformers", reason="the hf extra is not installed")
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=9, **shape))
 

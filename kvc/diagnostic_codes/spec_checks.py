@@ -15,7 +15,7 @@ CODES: dict[str, Code] = {
     ),
     "KVC103": Code(
         "a layer kind that is not supported yet",
-        "The design has this kind; this version of kvc cannot compile it.",
+        "The name is reserved for a kind that this version of kvc cannot compile.",
         "- kind: mla",
     ),
     "KVC104": Code(

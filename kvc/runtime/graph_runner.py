@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kvc.compat import tree_leaves
+from kvc.compat import storage_id, tree_leaves
 from kvc.diagnostics import KvcError, fail
 from kvc.runtime.recorder import RecordedOp, Recorder
 
@@ -87,16 +87,15 @@ class GraphRunner:
         """Copy ``values`` into the copied tensors, run the recorded ops, return the output of `capture`, refreshed.
 
         ``values`` has one entry for each copied tensor; passing the registered tensor itself says that it was already
-        filled in place. Errors: KVC524 (a value missing, unknown or of another shape; memory that has moved), KVC525
-        (bucket not captured).
+        filled in place. All values are read before the first copy. Errors: KVC524 (a value missing, unknown or of
+        another shape; memory that has moved), KVC525 (bucket not captured).
         """
         captured = self._find(bucket)
         _check_addresses(captured)
         _check_values(captured.copied, values)
         with torch.no_grad():
-            for name, target in captured.copied.items():
-                if values[name] is not target:
-                    target.copy_(values[name])
+            for name, value in _read(captured.copied, values).items():
+                captured.copied[name].copy_(value)
             for op in captured.ops:
                 op.replay()
         return captured.output
@@ -153,3 +152,13 @@ def _check_values(copied: Tensors, values: Tensors) -> None:
         if (values[name].shape, values[name].dtype) != (target.shape, target.dtype):
             got = f"{values[name].dtype} {list(values[name].shape)}"
             raise fail("KVC524", f"{name!r} is {got}, captured as {target.dtype} {list(target.shape)}")
+
+
+def _read(copied: Tensors, values: Tensors) -> Tensors:
+    """What has to be copied; a value that lies in registered memory is taken out of the way of the copies."""
+    registered = {storage_id(target) for target in copied.values()}
+    return {
+        name: value.clone() if storage_id(value) in registered else value
+        for name, value in values.items()
+        if value is not copied[name]
+    }

@@ -32,6 +32,7 @@ _HOST_READS = frozenset(
     }
     | {"__dlpack__", "__repr__", "__format__", "__str__"}
 )
+_MASKS = (torch.bool, torch.uint8)  # dtypes of indices that select where they are not 0
 _EMPTY = frozenset(
     {"aten::empty", "aten::empty_strided", "aten::empty_like", "aten::new_empty", "aten::new_empty_strided"}
 )
@@ -202,6 +203,10 @@ def _is_random(op: Any, args: Any, kwargs: Any) -> bool:
 
 
 def _has_dynamic_shape(op: Any, args: Any, kwargs: Any) -> bool:
+    """By the op's tag, except that indexing has a fixed shape where no index is a mask."""
+    if _name(op) == "aten::index":
+        indices = dict(_named_arguments(op, args, kwargs))["indices"]
+        return any(index is not None and index.dtype in _MASKS for index in indices)
     return torch.Tag.dynamic_output_shape in op.tags
 
 

@@ -20,13 +20,13 @@ def append_gqa(
     *,
     encoding: str,
     tokens_per_page: int,
-    layout: str,
     keep_k: bool,
+    layout: str | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rotate q and k, encode k and v and store them: rope, quantize and store_rows in one op, byte for byte.
 
     pool uint8 [P, page_bytes], written in place; q [T, H, D], k [T, Hk, D], v [T, Hk, V] in activation dtypes, before
-    RoPE; table f32 [M, R] and positions i32 [T] as in kvc::rope, both None: no RoPE; rows i32 [T] as in
+    RoPE; table f32 [M, R], positions i32 [T] and layout as in kvc::rope, all three None: no RoPE; rows i32 [T] as in
     kvc::store_rows; scales f32 [2] = [scale, factor] where the encoding takes them, else None.
     Returns q rotated [T, H, D], empty [0, Hk, D] where no q is given, and k rotated [T, Hk, D], empty [0, Hk, D]
     unless ``keep_k``.
@@ -42,8 +42,10 @@ def append_gqa(
     return q_rotated, k_rotated if keep_k else nothing.clone()
 
 
-def _rotate(x: torch.Tensor, table: torch.Tensor | None, positions: torch.Tensor | None, layout: str) -> torch.Tensor:
+def _rotate(
+    x: torch.Tensor, table: torch.Tensor | None, positions: torch.Tensor | None, layout: str | None
+) -> torch.Tensor:
     """``x`` with positions encoded; a copy without a table, since results of an op are never its arguments."""
-    if table is None or positions is None:
+    if table is None or positions is None or layout is None:
         return x.clone()
     return rope(x, table, positions, layout=layout)

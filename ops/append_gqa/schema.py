@@ -12,7 +12,7 @@ from kvc.ops.values import check_range, check_write_rows
 
 DEFINITION = (
     "append_gqa(Tensor(a!) pool, Tensor? q, Tensor k, Tensor v, Tensor? table, Tensor? positions, Tensor rows, "
-    "Tensor? k_scale, Tensor? v_scale, *, str encoding, int tokens_per_page, str layout, bool keep_k) "
+    "Tensor? k_scale, Tensor? v_scale, *, str encoding, int tokens_per_page, bool keep_k, str? layout=None) "
     "-> (Tensor, Tensor)"
 )
 OPERANDS = (
@@ -28,15 +28,20 @@ OPERANDS = (
 )
 
 
-def check(*tensors: Any, encoding: str, tokens_per_page: int, layout: str, keep_k: bool) -> dict[str, Any]:
+def check(
+    *tensors: Any, encoding: str, tokens_per_page: int, keep_k: bool, layout: str | None = None
+) -> dict[str, Any]:
     """Check shapes, dtypes, encoding and layout; return the sizes."""
     sizes = bind("append_gqa", OPERANDS, tensors)
     if (tensors[4] is None) != (tensors[5] is None):
         raise wrong("append_gqa", "positions", "go with table: give both or neither")
+    if (tensors[4] is None) != (layout is None):
+        raise wrong("append_gqa", "layout", "goes with table: give both or neither")
     codec = codec_of("append_gqa", encoding)
     codec.check_scale("append_gqa", "k_scale", tensors[7])
     codec.check_scale("append_gqa", "v_scale", tensors[8])
-    check_rotation("append_gqa", sizes.get("R", 0), sizes["D"], layout)
+    if layout is not None:
+        check_rotation("append_gqa", sizes["R"], sizes["D"], layout)
     heads, dims = (sizes["Hk"],) * 2, (sizes["D"], sizes["V"])
     check_encoded_pool("append_gqa", tensors[0], encoding, heads, dims, tokens_per_page)
     return sizes

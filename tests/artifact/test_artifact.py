@@ -238,6 +238,11 @@ def test_damage_is_named(written: Path, damage, code: str):
     assert code_of(read_artifact, written) == code
 
 
+def test_a_missing_directory_is_called_missing(tmp_path: Path):
+    with pytest.raises(KvcError, match="nowhere does not exist"):
+        read_artifact(tmp_path / "nowhere")
+
+
 def test_an_artifact_loads_without_pydantic(written: Path, checkout_path: str):
     script = (
         "import sys; sys.modules['pydantic'] = None\n"

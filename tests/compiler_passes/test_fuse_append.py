@@ -51,7 +51,7 @@ def test_without_rope_q_takes_no_part() -> None:
     """)
     after = graph_text(f"""
         %11: bf16[0, 2, 8], %12: bf16[0, 2, 8] = kvc.append_gqa(%3, none, %1, %2, none, none, %10, %4, %5) \
-{{encoding=fp8, keep_k=false, layout=half, tokens_per_page=4}}
+{{encoding=fp8, keep_k=false, layout=none, tokens_per_page=4}}
         %13: bf16[T, 4, 8], %14: f32[T, 4] = kvc.gqa_decode(%0, %3, %9, %8, %4, %5) {DECODE}
         return out=%13
     """)

@@ -152,9 +152,18 @@ def test_more_dimensions_than_can_be_told_apart_are_refused():
         b.placeholder("input", "x", torch.float32, tuple(f"D{i}" for i in range(13)))
 
 
-def test_attributes_without_a_text_form_are_refused():
+@pytest.mark.parametrize("value", ["none", "inf", "nan", "Infinity", "torch.f32", "a b", "", "3"])
+def test_attributes_without_a_text_form_are_refused(value):
+    """Strings that would be read back as something else."""
     b = GraphBuilder("g")
     x = b.placeholder("input", "x", torch.float32, ("T", 4))
     y = b.call("aten.gelu", x, approximate="none")
+    y.kwargs = {"approximate": value}
     with pytest.raises(ValueError, match="no text form"):
         print_graph(b.finish({"out": y}))
+
+
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "1e+300"])
+def test_numbers_that_look_like_names(number):
+    text = f"graph g\n  %0: f32[T] = input.x\n  %1: f32[T] = aten.clamp(%0) {{max={number}}}\n  return y=%1\n"
+    assert print_graph(parse_graph(text)) == text

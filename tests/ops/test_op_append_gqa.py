@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from kvc.diagnostics import KvcError
 from kvc.encodings import ENCODINGS
 from kvc.ops import OPS
 from kvc.ops.example_inputs import SHAPES, Shape
@@ -24,10 +25,18 @@ def test_equals_the_ops_it_fuses(shape, encoding, with_rope):
     quantize = OPS[f"quantize_{encoding}"].overload
     planes = [quantize(turned[1], k_scale), quantize(v, v_scale)]
     ops.store_rows.default(expected, planes, rows, tokens_per_page=kwargs["tokens_per_page"])
+    if not with_rope:
+        del kwargs["layout"]
     found = ops.append_gqa.default(pool, q, k, v, *angles, *args[6:], **kwargs)
     assert torch.equal(pool, expected)
     assert torch.equal(found[0], turned[0]) and torch.equal(found[1], turned[1])
     assert found[0].data_ptr() != q.data_ptr() and found[1].data_ptr() != k.data_ptr()
+
+
+def test_a_layout_without_a_table_is_refused():
+    args, kwargs = OPS["append_gqa"].example(Shape())
+    with pytest.raises(KvcError, match="KVC551 kvc::append_gqa: layout: goes with table"):
+        ops.append_gqa.default(*args[:4], None, None, *args[6:], **kwargs)
 
 
 def test_k_is_returned_only_where_asked_for():

@@ -78,6 +78,18 @@ def test_in_place_ops_on_static_and_derived_memory(x, w):
     check_replays(update, {"w": w}, {"x": x})
 
 
+def test_indices_of_fixed_shape(x):
+    """Integers gather as many rows as there are; a mask as many as are set."""
+    rows, base = torch.tensor([2, 0, 2]), torch.arange(4)
+
+    def gather():
+        y = x.clone()
+        y[rows] = 0
+        return [x[rows], x[rows, rows.int()], x[:, rows], x[(base * 3) % 4], y]
+
+    check_replays(gather, {"rows": rows, "base": base}, {"x": x})
+
+
 def test_multi_output_ops(x):
     check_replays(lambda: [*x.sort(dim=1), *x.split(3, dim=1), *torch.var_mean(x, 1)], {}, {"x": x})
 
@@ -195,7 +207,17 @@ def test_random_numbers(draw, x):
     assert refused(lambda: draw(x), x=x).code == "KVC522"
 
 
-@pytest.mark.parametrize("op", [lambda x: x[x > 0], torch.nonzero, torch.unique, lambda x: x.masked_select(x > 0)])
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x: x[x > 0],
+        lambda x: x[:, (x > 0)[0]],
+        lambda x: x[(x > 0).to(torch.uint8)],
+        torch.nonzero,
+        torch.unique,
+        lambda x: x.masked_select(x > 0),
+    ],
+)
 def test_data_dependent_shapes(op, x):
     assert refused(lambda: op(x), x=x).code == "KVC523"
 
@@ -228,6 +250,21 @@ def test_replay_checks_its_values(x):
     assert replay_refused(runner, {"x": torch.ones(4, 7)}).code == "KVC524"
     assert replay_refused(runner, {"x": torch.ones(4, 8).double()}).code == "KVC524"
     assert replay_refused(runner, {"x": x}, bucket=2).code == "KVC525"
+
+
+def test_values_are_read_before_any_is_copied(x):
+    """Whatever the order of the copies: a value may lie in registered memory, even in its own."""
+    y = randn(4, 8, seed=1)
+    runner = GraphRunner()
+    runner.capture(1, lambda: [x * 1, y * 1], {}, {"x": x, "y": y})
+    old_x, old_y = x.clone(), y.clone()
+    for out, expected in zip(runner.replay(1, {"x": y, "y": x}), (old_y, old_x), strict=True):
+        assert torch.equal(out, expected)
+    assert torch.equal(runner.replay(1, {"x": x, "y": x})[1], old_y)
+    rows = randn(5, 8)
+    expected = rows[:4] * 2
+    runner.capture(2, lambda: rows[1:] * 2, {}, {"rows": rows[1:]})
+    assert torch.equal(runner.replay(2, {"rows": rows[:4]}), expected)
 
 
 def test_replay_checks_addresses(x, w):
