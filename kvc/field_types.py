@@ -11,7 +11,7 @@ Check = Callable[[Any], bool]
 
 def wrong_field(value: Any, where: str) -> str | None:
     """The first field of a dataclass, or of one inside it, that is not of its type: `plan.pools[0].page_bytes`."""
-    for name, hint in _hints(type(value)).items():
+    for name, hint in _hints(type(value)).items():  # type: ignore[arg-type]
         found, place = getattr(value, name), f"{where}.{name}"
         if not _checker(hint)(found):
             return place
@@ -31,7 +31,7 @@ def _dataclasses_in(value: Any, where: str) -> Iterator[tuple[str, Any]]:
 
 
 @cache
-def _hints(cls: Any) -> dict[str, Any]:
+def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
