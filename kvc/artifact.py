@@ -18,9 +18,12 @@ from typing import Any
 import torch
 
 from kvc import __version__
+from kvc.compiler_passes.manager import violations
 from kvc.diagnostics import KvcError, Source, fail
+from kvc.field_types import wrong_field
 from kvc.graphs.program import Program, program_from_json
 from kvc.graphs.text import parse_graph, print_graph
+from kvc.plan.integrity import contradictions
 from kvc.plan.types import Plan
 
 FORMAT = 1  # of the directory; raised when an older kvc could misread a newer artifact
@@ -40,6 +43,11 @@ class Artifact:
     program: Program
     passes: list[dict[str, Any]]
 
+    def __repr__(self) -> str:
+        program = self.program
+        layers = f"{len(program.bindings)} layers"
+        return f"<artifact of {program.name}: {layers}, activations {program.dtype}, for {program.device}>"
+
     def manifest(self) -> dict[str, Any]:
         """Everything but the graph texts, as `manifest.json` holds it."""
         body = {
@@ -52,7 +60,7 @@ class Artifact:
             "passes": self.passes,
             "graphs": {name: _sha256(text) for name, text in self.graph_texts().items()},
         }
-        text = _dump(body)
+        text = _compact(body)
         return json.loads(text) | {"digest": _sha256(text)}
 
     def graph_texts(self) -> dict[str, str]:
@@ -74,6 +82,11 @@ def accepted_inputs(program: Program) -> dict[str, dict[str, list[str]]]:
 
 def _dump(data: Any) -> str:
     return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _compact(data: Any) -> str:
+    """What digests are made of: the C encoder writes it many times faster than `_dump`."""
+    return json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False)
 
 
 def _sha256(text: str) -> str:
@@ -206,20 +219,56 @@ def read_artifact(directory: str | Path) -> Artifact:
     manifest = _read_manifest(root)
     with _damage(root / MANIFEST):
         graphs = {name: _read_graph(root, name, digest) for name, digest in manifest["graphs"].items()}
-        return Artifact(
+        artifact = Artifact(
             spec=manifest["spec"],
             plan=Plan.from_json(manifest["plan"]),
             program=program_from_json(manifest["program"], graphs),
             passes=manifest["passes"],
         )
+        problem = next(_contradictions(artifact, manifest), None)
+    if problem:
+        raise _damaged(root / MANIFEST, problem)
+    return artifact
+
+
+def _contradictions(artifact: Artifact, manifest: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with an artifact whose digests are right; the runtime relies on nothing being found here."""
+    plan, program = artifact.plan, artifact.program
+    wrong = wrong_field(plan, "plan") or wrong_field(program, "program")
+    if wrong:
+        yield f"{wrong} is of another type"
+    yield from contradictions(plan)
+    yield from violations(program, [done["pass"] for done in artifact.passes])
+    buffers = {(buffer.layer, buffer.pool, buffer.index) for buffer in plan.buffers}
+    if not buffers.issuperset((binding.layer, binding.pool, binding.index) for binding in program.bindings):
+        yield "program.bindings: a layer is bound to a page that the plan does not give it"
+    if not all(type(constant.params.get("rope", {})) is dict for constant in program.constants.values()):
+        yield "program.constants: a rope is a mapping"
+    yield from _unlike_its_target(artifact)
+    if manifest["accepts"] != accepted_inputs(program):
+        yield "accepts: not the inputs of the graphs"
+    if artifact.spec["digest"] != plan.digest or type(artifact.spec["file"]) is not str:
+        yield "spec: not the one of the plan"
+
+
+def _unlike_its_target(artifact: Artifact) -> Iterator[str]:
+    program, target = artifact.program, artifact.spec["values"]["target"]
+    limits = [target[name] for name in ("max_sequences", "max_seq_len", "max_tokens")]
+    if any(type(limit) is not int or limit < 1 for limit in limits):
+        yield "spec.values.target: limits are numbers above 0"
+    pages = (-(-target["max_seq_len"] // cycle.tokens_per_page) for cycle in artifact.plan.lifecycles)
+    if program.table_width != max(pages):
+        yield "program.table_width is not that of the longest sequence"
+    buckets = program.buckets
+    if not buckets or buckets[0] < 1 or sorted(set(buckets)) != list(buckets) or buckets[-1] != limits[0]:
+        yield "program.buckets do not ascend to max_sequences"
 
 
 def _read_manifest(root: Path) -> dict[str, Any]:
     path = root / MANIFEST
     if not path.is_file():
-        raise fail(
-            "KVC403", f"{root} is not an artifact: it has no {MANIFEST}", help="make one with kvc compile SPEC -o DIR"
-        )
+        what = f"is not an artifact: it has no {MANIFEST}" if root.exists() else "does not exist"
+        raise fail("KVC403", f"{root} {what}", help="make an artifact with kvc compile SPEC -o DIR")
     with _damage(path):
         manifest = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(manifest, dict) or "format" not in manifest:
@@ -237,7 +286,7 @@ def _read_manifest(root: Path) -> dict[str, Any]:
 
 def _check_digest(path: Path, manifest: dict[str, Any]) -> None:
     body = {key: value for key, value in manifest.items() if key != "digest"}
-    if manifest.get("digest") != _sha256(_dump(body)):
+    if manifest.get("digest") != _sha256(_compact(body)):
         raise _damaged(path, "its digest does not match its content")
 
 

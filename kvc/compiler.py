@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kvc.artifact import Artifact, write_artifact
@@ -20,7 +20,7 @@ class Compiled:
     """A compiled spec and what each pass did to it."""
 
     artifact: Artifact
-    log: CompileLog
+    log: CompileLog = field(repr=False)
 
     def write(self, directory: str | Path, force: bool = False) -> Path:
         """Write the artifact; see `kvc.artifact.write_artifact`."""
@@ -55,7 +55,7 @@ def compile_spec(
 def without_folders(spec: ResolvedSpec) -> ResolvedSpec:
     """The spec citing file names only: artifacts hold no path of the machine that made them."""
     runs = tuple(replace(run, source=_base_name(run.source)) for run in spec.runs)
-    return replace(spec, file=Path(spec.file).name, runs=runs)
+    return replace(spec, file=_file_name(spec.file), runs=runs)
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def _citing(file: str) -> Iterator[None]:
     try:
         yield
     except KvcError as error:
-        name = Path(file).name
+        name = _file_name(file)
         raise KvcError(
             replace(found, source=replace(found.source, path=file))
             if found.source and found.source.path == name
@@ -74,4 +74,10 @@ def _citing(file: str) -> Iterator[None]:
 
 
 def _base_name(source: Source) -> Source:
-    return replace(source, path=Path(source.path).name)
+    return replace(source, path=_file_name(source.path))
+
+
+def _file_name(path: str) -> str:
+    """The bare name in printable characters, the same in every locale: graph text is one statement a line."""
+    name = Path(path).name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)

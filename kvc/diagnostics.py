@@ -58,7 +58,13 @@ class KvcError(Exception):
     def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
         found = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
         self.diagnostics: tuple[Diagnostic, ...] = found
-        super().__init__("\n".join(f"{d.source or ''} {d.code} {d.message}".strip() for d in found))
+        super().__init__("\n".join(map(_line, found)))
+
+
+def _line(found: Diagnostic) -> str:
+    """A finding as a traceback shows it, with its hint."""
+    line = f"{found.source or ''} {found.code} {found.message}".strip()
+    return f"{line} (help: {found.help})" if found.help else line
 
 
 def fail(code: str, message: str, *, help: str = "", source: Source | None = None, path: str = "") -> KvcError:

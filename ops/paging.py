@@ -29,13 +29,15 @@ def raw_layout(planes: tuple[tuple[int, int], ...], tokens_per_page: int) -> Pag
 
 
 def check_pool(op: str, pool: torch.Tensor, layout: PageLayout) -> None:
-    """Raise KVC551 unless the pages of the pool have the layout's bytes, without gaps inside a page."""
+    """Raise KVC551 unless the pages of the pool have the layout's bytes, without gaps inside a page and apart."""
     page_bytes = pool.shape[1]
     if known(page_bytes) and page_bytes != layout.page_bytes:
         expected = f"{layout.page_bytes}: {layout.tokens_per_page} tokens a page"
         raise wrong(op, "pool", f"axis page_bytes is {page_bytes}, expected {expected}")
     if known(pool.stride(1)) and pool.stride(1) != 1:
         raise wrong(op, "pool", f"axis page_bytes has stride {pool.stride(1)}, expected 1")
+    if known(*pool.shape, pool.stride(0)) and pool.shape[0] > 1 and pool.stride(0) < page_bytes:
+        raise wrong(op, "pool", f"axis P has stride {pool.stride(0)}: pages of {page_bytes} bytes overlap")
 
 
 def check_encoded_pool(

@@ -13,6 +13,8 @@ import torch
 
 from kvc.diagnostics import fail
 
+_BLOCK = 1 << 16  # positions computed at once: the float64 of a long table would take several times its memory
+
 Params = Mapping[str, float]
 Scaled = tuple[torch.Tensor, float]
 
@@ -43,11 +45,11 @@ def rope_table(rope: RopeParams, max_len: int) -> torch.Tensor:
     Raises KVC556 for a kind that is not known or a number that is missing.
     """
     frequencies, factor = inverse_frequencies(rope)
-    angles = torch.arange(max_len, dtype=torch.float64)[:, None] * frequencies
-    table = torch.empty(max_len, rope.dim)
-    pairs = len(frequencies)
-    table[:, :pairs] = angles.cos().mul_(factor)
-    table[:, pairs:] = angles.sin_().mul_(factor)
+    table, pairs = torch.empty(max_len, rope.dim), len(frequencies)
+    for start, rows in zip(range(0, max_len, _BLOCK), table.split(_BLOCK), strict=True):
+        angles = torch.arange(start, start + len(rows), dtype=torch.float64)[:, None] * frequencies
+        rows[:, :pairs] = angles.cos().mul_(factor)
+        rows[:, pairs:] = angles.sin_().mul_(factor)
     return table
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kvc.artifact import read_artifact
 from kvc.compiler import compile_spec
 from kvc.diagnostics import KvcError
 
@@ -18,6 +19,14 @@ def test_a_finding_of_a_pass_cites_the_file_as_given(tmp_path: Path):
         compile_spec(spec)
     assert {(found.code, found.source.path) for found in caught.value.diagnostics} == {("KVC312", str(spec))}
     assert all("reads lengths on the host" in found.message for found in caught.value.diagnostics)
+
+
+@pytest.mark.parametrize(("name", "shown"), [("new\nline", "new\\nline"), ("b\udcff", "b\\xff"), ("ü # 1", "ü # 1")])
+def test_a_spec_file_may_have_any_name(tmp_path: Path, name: str, shown: str):
+    spec = tmp_path / f"{name}.yaml"
+    spec.write_text((LIBRARY / "tiny-fp8.yaml").read_text())
+    read = read_artifact(compile_spec(spec).write(tmp_path / "out"))
+    assert read.spec["file"] == f"{shown}.yaml"
 
 
 def test_comments_and_file_names_change_no_digest_and_no_graph(tmp_path: Path):

@@ -1,6 +1,7 @@
 """What the documents show is what the tool prints: every console block is run again and compared.
 
-``pytest --accept-docs`` writes the real output into the documents. Blocks after ``<!-- not run -->`` need the network.
+``pytest --accept-docs`` writes the real output into the documents. Blocks after ``<!-- not run -->`` need the network;
+Python blocks after ``<!-- run -->`` are run.
 """
 
 import os
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = ("README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"(?P<skip><!-- not run -->\n)?```console\n\$ (?P<command>.*)\n(?P<output>[\s\S]*?)```")
 TIMES = re.compile(r" *\d+ ms")
+PYTHON = re.compile(r"<!-- run -->\n```python\n(?P<code>[\s\S]*?)```")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
@@ -46,6 +48,14 @@ def test_console_blocks_show_real_output(
         path.write_text(path.read_text().replace(f"$ {command}\n{shown}```", f"$ {command}\n{printed}```"))
         return
     assert TIMES.sub(" .. ms", shown) == TIMES.sub(" .. ms", printed)
+
+
+def test_python_blocks_run(tmp_path: Path, checkout_path: str):
+    codes = [code for document in DOCUMENTS for code in PYTHON.findall((ROOT / document).read_text())]
+    env = os.environ | {"PYTHONPATH": checkout_path}
+    assert codes
+    for code in codes:
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, check=True)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

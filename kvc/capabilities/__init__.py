@@ -6,6 +6,7 @@ from kvc.capabilities.passes import PASSES, Pass
 from kvc.capabilities.targets import (
     ARCHS,
     MAX_LAYERS,
+    MAX_ROPE_TABLE,
     PAGE_SIZES,
     PLANNED_ENCODINGS,
     PLANNED_LAYER_KINDS,
@@ -17,6 +18,7 @@ __all__ = [
     "KERNELS",
     "LAYER_CAPABILITIES",
     "MAX_LAYERS",
+    "MAX_ROPE_TABLE",
     "PAGE_SIZES",
     "PASSES",
     "PLANNED_ENCODINGS",

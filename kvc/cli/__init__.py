@@ -76,4 +76,4 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     app = typer.Typer(cls=LazyGroup, no_args_is_help=True, **_PLAIN)
     app.callback()(_root)
-    typer.main.get_command(app)(prog_name="kvc", args=sys.argv[1:])
+    guarded(typer.main.get_command(app))(prog_name="kvc", args=sys.argv[1:])

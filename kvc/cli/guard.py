@@ -25,7 +25,8 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(*arguments: Any, **options: Any) -> Any:
         try:
             result = command(*arguments, **options)
-            sys.stdout.flush()
+            if sys.stdout:  # None where the caller closed it
+                sys.stdout.flush()
         except KvcError as error:
             print_findings(error.diagnostics, file=sys.stderr)
             sys.exit(FINDINGS)

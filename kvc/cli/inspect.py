@@ -17,6 +17,8 @@ def inspect(
 
     Every file is verified against its digest first.
     """
+    if as_json and graph is not None:
+        raise typer.BadParameter("--json prints the manifest and --graph a graph: give one of them")
     from kvc.artifact import read_artifact
     from kvc.report.artifact_summary import artifact_summary, graph_text
 
@@ -24,4 +26,4 @@ def inspect(
     if as_json:
         print(json_text(read.manifest()))
     else:
-        print(graph_text(read, graph) if graph else artifact_summary(read, artifact))
+        print(graph_text(read, graph) if graph is not None else artifact_summary(read, artifact))

@@ -33,7 +33,7 @@ def run(
     require_transformers()
     text = _prompt(prompt, prompt_file)
     with _progress() as report:
-        report("compiling or loading the cache")
+        report(f"{'loading' if Path(spec).is_dir() else 'compiling'} {spec}")
         artifact = _artifact(spec)
         folder, loaded = _model(model, artifact.program.dtype, report)
     ids = _tokenize(loaded.tokenizer, text, chat)
@@ -53,7 +53,8 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
     try:
         return prompt_file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot read the prompt from {prompt_file}: {error}"
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"cannot read the prompt from {prompt_file}: {reason}"
         raise fail("KVC607", message, help="name a UTF-8 text file") from error
 
 
@@ -96,7 +97,7 @@ def _tokenize(tokenizer: Any, text: str, chat: bool) -> list[int]:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     ids = tokenizer(text, add_special_tokens=not chat).input_ids
     if not ids:
-        raise fail("KVC607", "the prompt has no tokens", help="give some text with --prompt")
+        raise fail("KVC607", "the prompt has no tokens", help="give some text with --prompt or --prompt-file")
     return ids
 
 

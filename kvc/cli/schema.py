@@ -16,6 +16,8 @@ def schema(
 
     Exit code 1: the file in the repository is not current (with --check).
     """
+    if check and write:
+        raise typer.BadParameter("give --check or --write")
     if check:
         return _compare()
     if write:

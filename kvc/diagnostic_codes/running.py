@@ -61,7 +61,7 @@ CODES: dict[str, Code] = {
         "out of pages",
         "The free slots do not hold the step. The exception says what is needed and free in each pool group, which "
         "part of the step fits now (`fitting`), and who could be preempted (`holders`). Nothing has changed.",
-        "kvc.runtime.out_of_pages.OutOfPages",
+        'cache.begin([kvc.Request("a", tokens=48)])  # with 2 free slots of 16 tokens',
     ),
     "KVC511": Code(
         "a program that needs a newer runtime",

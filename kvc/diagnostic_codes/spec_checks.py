@@ -15,7 +15,7 @@ CODES: dict[str, Code] = {
     ),
     "KVC103": Code(
         "a layer kind that is not supported yet",
-        "The design has this kind; this version of kvc cannot compile it.",
+        "The name is reserved for a kind that this version of kvc cannot compile.",
         "- kind: mla",
     ),
     "KVC104": Code(
@@ -129,5 +129,10 @@ CODES: dict[str, Code] = {
         "an override that changes nothing",
         "It names layers, and neither an encoding nor scales nor retained tokens for them.",
         'overrides: [{layers: "0-3"}]',
+    ),
+    "KVC126": Code(
+        "a table of rotary embeddings that is too large",
+        "Cosines and sines of every position up to `target.max_seq_len` are kept in fp32, in at most 16 GiB.",
+        "max_position: 1073741824\nmax_seq_len: 1073741824",
     ),
 }

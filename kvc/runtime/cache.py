@@ -52,6 +52,10 @@ class Cache:
         self._values: dict[Phase, Tensors] = {}
         self._done: set[int] = set()
 
+    def __repr__(self) -> str:
+        free = f"{sum(self.manager.free_slots):,} of {sum(self.num_slots):,} slots free"
+        return f"<cache of {self.program.name} on {self.device}: {len(self.manager.sequences)} admitted, {free}>"
+
     # Sequences
 
     def admit(self, sequence: SequenceId) -> int:

@@ -10,7 +10,8 @@ def write_rows(
 
     page_table i32 [B, W], page ids or -1; positions i32 [T]; sequence_ids i32 [T], -1 for padding.
     Returns i32 [T] = ``page * tokens_per_page + position % tokens_per_page``; -1 for padding and where the page is -1.
-    Errors: KVC551 shapes and dtypes, KVC552 a sequence that does not exist or a position beyond the table.
+    Errors: KVC551 shapes and dtypes, KVC552 a sequence that does not exist, a position beyond the table or a
+    write row beyond int32.
     Source: DESIGN section 3.
     """
     if not page_table.numel():

@@ -13,22 +13,24 @@ OPERANDS = (
     Operand("positions", "T", INT32),
     Operand("sequence_ids", "T", INT32),
 )
+_INT32_END = 2**31
 
 
 def check(
     page_table: torch.Tensor, positions: torch.Tensor, sequence_ids: torch.Tensor, *, tokens_per_page: int
 ) -> dict[str, Any]:
     """Check shapes and dtypes; return the sizes."""
-    if tokens_per_page < 1:
-        raise wrong("write_rows", "tokens_per_page", f"is {tokens_per_page}, expected 1 or more")
+    if not 1 <= tokens_per_page < _INT32_END:
+        raise wrong("write_rows", "tokens_per_page", f"is {tokens_per_page}, expected 1 <= value < {_INT32_END}")
     return bind("write_rows", OPERANDS, (page_table, positions, sequence_ids))
 
 
 def check_values(
     page_table: torch.Tensor, positions: torch.Tensor, sequence_ids: torch.Tensor, *, tokens_per_page: int
 ) -> None:
-    """Sequences exist and positions of tokens that are not padding lie in the table."""
+    """Sequences exist, positions of tokens that are not padding lie in the table, and write rows fit in int32."""
     sequences, width = page_table.shape
+    check_range("write_rows", "page_table", page_table, -1, _INT32_END // tokens_per_page)
     check_range("write_rows", "sequence_ids", sequence_ids, -1, sequences)
     own = positions.masked_fill(sequence_ids < 0, 0)
     check_range("write_rows", "positions", own, 0, max(1, width * tokens_per_page))

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from kvc.capabilities import ARCHS, PASSES
+from kvc.capabilities import ARCHS, MAX_ROPE_TABLE, PASSES
 from kvc.specs.checks.rule import Hit, Rule
 from kvc.specs.models import Spec
+from kvc.specs.placement import written_layers
 from kvc.specs.suggestions import listed, nearest, shortened
 
 
@@ -49,6 +50,16 @@ def _step_size(spec: Spec) -> Iterator[Hit]:
         yield Hit(("target", "max_tokens"), message, f"write at least {sequences}")
 
 
+def _rope_table(spec: Spec) -> Iterator[Hit]:
+    length = spec.target.max_seq_len
+    layers = (layer for _, layer in written_layers(spec.model.layers))
+    dims = [layer.rope.dim or layer.head_dim for layer in layers if layer.rope != "none"]
+    row_bytes = 4 * max(dims, default=0)
+    if length * row_bytes > MAX_ROPE_TABLE:
+        message = f"the RoPE table of {length:,} positions takes {length * row_bytes:,} bytes"
+        yield Hit(("target", "max_seq_len"), message, f"write at most {MAX_ROPE_TABLE // row_bytes}")
+
+
 def _memory(spec: Spec) -> Iterator[Hit]:
     memory = spec.memory
     if memory and memory.reserve >= memory.device:
@@ -85,5 +96,6 @@ RULES: tuple[Rule, ...] = (
     Rule("KVC120", "context attention is supported", _context),
     Rule("KVC121", "draft layers are supported", _draft),
     Rule("KVC122", "memory is left for the cache", _memory),
+    Rule("KVC126", "the table of rotary embeddings is bounded", _rope_table),
     Rule("KVC123", "a step holds one token of each sequence", _step_size),
 )

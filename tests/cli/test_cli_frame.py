@@ -123,3 +123,20 @@ def test_a_closed_pipe_is_quiet() -> None:
     done = subprocess.run([sys.executable, "-m", "kvc", "schema"], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
+@pytest.mark.parametrize("arguments", ["--version", "--help", "plan --help", "explain"])
+def test_output_that_cannot_be_written_is_no_traceback(arguments: str) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "kvc", *arguments.split()]
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert "No space left" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_closed_stdout_is_no_crash() -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m kvc explain >&-"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")

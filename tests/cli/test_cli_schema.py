@@ -26,6 +26,7 @@ def test_a_stale_schema_is_reported_and_rewritten(
     assert run_kvc("schema", "--write") == (0, "", "")
     assert run_kvc("schema", "--check")[0] == 0
     assert run_kvc("schema") == (0, file.read_text(), "")
+    assert run_kvc("schema", "--check", "--write")[0] == 2
 
 
 def nodes(value: Any) -> list[Any]:

@@ -38,6 +38,7 @@ CASES = [
     ("store_rows", 2, lambda t: t - 2000, "KVC552", "kvc::store_rows: rows[0] is"),
     ("store_rows", 2, lambda t: t + 2000, "KVC552", "expected -1 <= value < 128"),
     ("store_rows", 0, lambda t: t.t().contiguous().t(), "KVC551", "pool: axis page_bytes has stride 8, expected 1"),
+    ("store_rows", 0, lambda t: t[:1].expand(t.shape), "KVC551", "axis P has stride 0: pages of 2048 bytes overlap"),
     ("gather_rows", 1, lambda t: t + 99, "KVC552", "kvc::gather_rows: page_table[0, 0] is"),
     ("gather_rows", 2, lambda t: t + 99, "KVC552", "kvc::gather_rows: lengths[0] is 106, expected 0 <= value < 65"),
     ("gather_rows", 2, lambda t: t[:2], "KVC551", "kvc::gather_rows: lengths: axis B is 2, expected 3"),
@@ -83,6 +84,8 @@ CASES = [
     ("write_rows", 1, lambda t: t - 6, "KVC552", "kvc::write_rows: positions[0] is -1"),
     ("write_rows", 2, lambda t: t + 1, "KVC552", "kvc::write_rows: sequence_ids[4] is 3"),
     ("write_rows", "tokens_per_page", lambda _: 0, "KVC551", "tokens_per_page: is 0"),
+    ("write_rows", "tokens_per_page", lambda _: 2**31, "KVC551", "tokens_per_page: is 2147483648"),
+    ("write_rows", 0, lambda t: t + 2**27, "KVC552", "expected -1 <= value < 134217728"),
 ]
 
 

@@ -81,3 +81,9 @@ def test_what_cannot_be_built(kind, words):
 
 def test_every_kind_is_compared():
     assert set(KINDS) == {"default", *(case[0] for case in CASES)}
+
+
+def test_a_table_of_several_blocks_is_the_same_as_row_by_row(monkeypatch):
+    whole = rope_table(rope("default"), 100)
+    monkeypatch.setattr("kvc.ops.rope_table._BLOCK", 33)
+    assert torch.equal(rope_table(rope("default"), 100), whole)

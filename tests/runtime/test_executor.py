@@ -58,7 +58,8 @@ def test_a_missing_input_is_named():
         run.run({"input.x": torch.ones(2, 4)})
 
 
-def test_values_are_dropped_after_their_last_use():
+def test_values_are_dropped_after_their_last_use(monkeypatch):
+    monkeypatch.setattr("kvc.graphs.graph.NAMESPACES", ("kvc_test_lifetimes",))
     alive, seen = [], []
     library = torch.library.Library("kvc_test_lifetimes", "DEF")
     library.define("note(Tensor x) -> Tensor")

@@ -35,6 +35,16 @@ def test_what_a_loaded_artifact_says(folder):
     assert (loaded.limits.max_sequences, loaded.limits.max_seq_len, loaded.limits.max_tokens) == (4, 256, 256)
 
 
+def test_what_a_session_shows(folder):
+    loaded = kvc.load(folder)
+    cache = loaded.allocate(num_slots=2)
+    cache.admit("a")
+    assert repr(loaded.artifact) == "<artifact of tiny-mixed: 4 layers, activations fp32, for cpu>"
+    assert repr(cache) == "<cache of tiny-mixed on cpu: 1 admitted, 2 of 2 slots free>"
+    with pytest.raises(kvc.OutOfPages, match=r"help: .*allocate more slots"):
+        cache.begin([Request("a", 33)])
+
+
 def test_tokens_are_what_can_be_stored(folder):
     for tokens in (1, 16, 17, 100):
         cache = kvc.load(folder).allocate(tokens=tokens)

@@ -137,6 +137,9 @@ BROKEN: dict[str, list[tuple[str, str, int, int, str, str]]] = {
         ("kvc: 1", "kvc: 1\nmemory: {device: 0}", 2, 18, "leave nothing", "larger `device`"),
     ],
     "KVC123": [("max_tokens: 256", "max_tokens: 3", 21, 15, "a step of 3 tokens", "at least 4")],
+    "KVC126": [
+        ("max_seq_len: 256", "max_seq_len: 1073741824", 20, 16, "takes 68,719,476,736 bytes", "at most 268435456")
+    ],
     "KVC124": [
         (
             "{kind: default, theta: 10000}",
