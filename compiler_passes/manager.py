@@ -114,6 +114,16 @@ def run_passes(
     return program, CompileLog(tuple(records))
 
 
+def violations(program: Program, done: Iterable[str]) -> list[str]:
+    """What makes a program that went through the passes ``done`` illegal, as a verifier's messages; [] if nothing."""
+    stages = [one.ensures for one in PIPELINE if one.name in set(done)]
+    try:
+        verify(program, max(stages, default=Stage.LOWERED), after="loading")
+    except KvcError as error:
+        return [found.message for found in error.diagnostics]
+    return []
+
+
 def program_text(program: Program) -> str:
     """The canonical text of every graph of a program, prologues first."""
     return "\n".join(print_graph(graph) for graph in program.named_graphs().values())

@@ -17,6 +17,8 @@ _PUBLIC = {
     "Cache": "kvc.runtime.cache",
     "CacheManager": "kvc.runtime.cache_manager",
     "GraphRunner": "kvc.runtime.graph_runner",
+    "capture_inputs": "kvc.runtime.capture",
+    "replay_bucket": "kvc.runtime.capture",
     "Request": "kvc.runtime.batch",
     "OutOfPages": "kvc.runtime.out_of_pages",
     "KvcError": "kvc.diagnostics",

@@ -18,9 +18,12 @@ from typing import Any
 import torch
 
 from kvc import __version__
+from kvc.compiler_passes.manager import violations
 from kvc.diagnostics import KvcError, Source, fail
+from kvc.field_types import wrong_field
 from kvc.graphs.program import Program, program_from_json
 from kvc.graphs.text import parse_graph, print_graph
+from kvc.plan.integrity import contradictions
 from kvc.plan.types import Plan
 
 FORMAT = 1  # of the directory; raised when an older kvc could misread a newer artifact
@@ -216,12 +219,49 @@ def read_artifact(directory: str | Path) -> Artifact:
     manifest = _read_manifest(root)
     with _damage(root / MANIFEST):
         graphs = {name: _read_graph(root, name, digest) for name, digest in manifest["graphs"].items()}
-        return Artifact(
+        artifact = Artifact(
             spec=manifest["spec"],
             plan=Plan.from_json(manifest["plan"]),
             program=program_from_json(manifest["program"], graphs),
             passes=manifest["passes"],
         )
+        problem = next(_contradictions(artifact, manifest), None)
+    if problem:
+        raise _damaged(root / MANIFEST, problem)
+    return artifact
+
+
+def _contradictions(artifact: Artifact, manifest: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with an artifact whose digests are right; the runtime relies on nothing being found here."""
+    plan, program = artifact.plan, artifact.program
+    wrong = wrong_field(plan, "plan") or wrong_field(program, "program")
+    if wrong:
+        yield f"{wrong} is of another type"
+    yield from contradictions(plan)
+    yield from violations(program, [done["pass"] for done in artifact.passes])
+    buffers = {(buffer.layer, buffer.pool, buffer.index) for buffer in plan.buffers}
+    if not buffers.issuperset((binding.layer, binding.pool, binding.index) for binding in program.bindings):
+        yield "program.bindings: a layer is bound to a page that the plan does not give it"
+    if not all(type(constant.params.get("rope", {})) is dict for constant in program.constants.values()):
+        yield "program.constants: a rope is a mapping"
+    yield from _unlike_its_target(artifact)
+    if manifest["accepts"] != accepted_inputs(program):
+        yield "accepts: not the inputs of the graphs"
+    if artifact.spec["digest"] != plan.digest or type(artifact.spec["file"]) is not str:
+        yield "spec: not the one of the plan"
+
+
+def _unlike_its_target(artifact: Artifact) -> Iterator[str]:
+    program, target = artifact.program, artifact.spec["values"]["target"]
+    limits = [target[name] for name in ("max_sequences", "max_seq_len", "max_tokens")]
+    if any(type(limit) is not int or limit < 1 for limit in limits):
+        yield "spec.values.target: limits are numbers above 0"
+    pages = (-(-target["max_seq_len"] // cycle.tokens_per_page) for cycle in artifact.plan.lifecycles)
+    if program.table_width != max(pages):
+        yield "program.table_width is not that of the longest sequence"
+    buckets = program.buckets
+    if not buckets or buckets[0] < 1 or sorted(set(buckets)) != list(buckets) or buckets[-1] != limits[0]:
+        yield "program.buckets do not ascend to max_sequences"
 
 
 def _read_manifest(root: Path) -> dict[str, Any]:

@@ -100,4 +100,10 @@ CODES: dict[str, Code] = {
         "static or copied.",
         "runner.replay(16, values)  # only 8 is captured",
     ),
+    "KVC526": Code(
+        "a step that the capture plan does not cover",
+        "`capture_cuda_graphs` writes a plan into the program: the buckets, and for every input of a generation step "
+        "whether it is static, copied each step or derived. Other steps run uncaptured.",
+        "capture_inputs(cache, (3, 1))  # the plan has buckets 1, 2 and 4",
+    ),
 }

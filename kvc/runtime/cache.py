@@ -156,6 +156,10 @@ class Cache:
         pools = {f"pool.{group}.{position}": tensor for (group, position), tensor in self.pools.tensors.items()}
         return pools | self.constants
 
+    def bound_tensors(self, layer: int) -> Tensors:
+        """What a layer's graphs are bound to, by placeholder (`pool.history`, `scale.k`). KVC506 for no such layer."""
+        return dict(self._layer(layer))
+
     # Internals
 
     def _bind(self, layer: int) -> Tensors:

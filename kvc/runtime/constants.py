@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from kvc.diagnostics import fail
 from kvc.graphs.program import Constant
 from kvc.ops.codecs import scale_operand
 from kvc.ops.rope_table import rope_table, table_digest
@@ -13,8 +14,19 @@ from kvc.specs.resolved import Rope
 
 
 def make_constants(constants: Mapping[str, Constant], device: str | torch.device) -> dict[str, torch.Tensor]:
-    """Constant id -> tensor on ``device``; warns KVC509 of a table whose bytes are not those in the program."""
-    return {name: _MAKERS[constant.kind](name, constant.params).to(device) for name, constant in constants.items()}
+    """Constant id -> tensor on ``device``; warns KVC509 of a table whose bytes are not those in the program.
+
+    KVC405 for a constant whose parameters make none: they are read from an artifact.
+    """
+    return {name: _make(name, constant).to(device) for name, constant in constants.items()}
+
+
+def _make(name: str, constant: Constant) -> torch.Tensor:
+    try:
+        return _MAKERS[constant.kind](name, constant.params)
+    except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        message = f"the artifact is damaged: constant {name} cannot be made: {type(error).__name__}: {error}"
+        raise fail("KVC405", message, help="compile the spec again with --force") from error
 
 
 def _scale(name: str, params: Mapping[str, Any]) -> torch.Tensor:

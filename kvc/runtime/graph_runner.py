@@ -57,6 +57,10 @@ class GraphRunner:
         """Names of the ops that a replay runs, in order."""
         return tuple(str(op.op) for op in self._find(bucket).ops)
 
+    def copied(self, bucket: Hashable) -> Tensors:
+        """The copied tensors of a bucket, to fill in place before a replay. KVC525 if it is not captured."""
+        return dict(self._find(bucket).copied)
+
     def buffer_bytes(self, bucket: Hashable) -> int:
         """Bytes of the bucket's own buffers: what its ops produced."""
         return sum(buffer.untyped_storage().nbytes() for buffer in self._find(bucket).buffers)

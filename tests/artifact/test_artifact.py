@@ -1,5 +1,6 @@
 """Artifacts: written whole or not at all, byte-equal for equal specs, and never trusted when read."""
 
+import hashlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from kvc.artifact import read_artifact, write_artifact
 from kvc.compiler import Compiled, compile_spec
 from kvc.diagnostics import KvcError
 from kvc.graphs.diff import diff_programs
+from kvc.runtime.loader import load
 
 
 @pytest.fixture(scope="module")
@@ -259,3 +261,58 @@ def test_pages_of_any_size_read_back(tmp_path: Path):
     compiled = compile_spec(tmp_path / "big.yaml")
     assert compiled.artifact.plan.pools[0].page_bytes == 4 << 20
     assert read_artifact(compiled.write(tmp_path / "out")).manifest() == compiled.artifact.manifest()
+
+
+def with_its_digest(directory: Path, path: str, value: object) -> None:
+    """Change one value of the manifest (`plan/pools/0/id`) and make the digest fit."""
+    file = directory / "manifest.json"
+    data = json.loads(file.read_text())
+    *parents, last = (int(part) if part.isdigit() else part for part in path.split("/"))
+    inside = data
+    for part in parents:
+        inside = inside[part]
+    inside[last] = value
+    body = {key: part for key, part in data.items() if key != "digest"}
+    data["digest"] = hashlib.sha256(json.dumps(body, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
+    file.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("plan/pools/0/page_bytes", "1536", "plan.pools[0].page_bytes is of another type"),
+        ("plan/pools/0/pages_per_slot", True, "plan.pools[0].pages_per_slot is of another type"),
+        ("plan/lifecycles/0/coverage/kind", 3, "plan.lifecycles[0].coverage.kind is of another type"),
+        ("plan/pools/0/id", 1, "plan.pools: ids are not 0, 1, ..."),
+        ("plan/pools/0/lifecycle", 1, "plan.pools[0]: there is no such lifecycle"),
+        ("plan/lifecycles/0/pools", [-1], "plan.lifecycles[0]: there is no such pool"),
+        ("plan/pools/0/page_bytes", 0, "plan.pools[0]: slot_bytes is not pages_per_slot * page_bytes"),
+        ("plan/pool_groups/0/slot_bytes", 1, "plan.pool_groups[0]: the sizes of its slots"),
+        ("plan/lifecycles/0/coverage/kind", "all", "plan.lifecycles[0]: a coverage or page size"),
+        ("plan/buffers/1/index", 4, "layer 1 has no page in pool 0"),
+        ("plan/layer_groups", [], "plan.layer_groups: their layers"),
+        ("program/device", "tpu", "program.device is of another type"),
+        ("program/bindings/0/constants", [], "program.bindings[0].constants is of another type"),
+        ("program/step/context/0/1", [None], "program.step[context][0].dims is of another type"),
+        ("program/bindings/1/layer", 0, "layer 0 is bound 2 times"),
+        ("program/bindings/0/index", 3, "a layer is bound to a page that the plan does not give it"),
+        ("program/constants", {}, "layer 0: scale.k has no constant"),
+        ("program/constants/rope.0/params/rope", True, "program.constants: a rope is a mapping"),
+        ("program/capture/buckets", [1], "buckets (1,) are not those of the target"),
+        ("program/buckets", [], "are not those of the target"),
+        ("program/table_width", 1, "program.table_width is not that of the longest sequence"),
+        ("spec/values/target/max_tokens", "many", "spec.values.target: limits are numbers"),
+        ("spec/digest", "0", "spec: not the one of the plan"),
+        ("accepts", {}, "accepts: not the inputs of the graphs"),
+    ],
+)
+def test_contradictions_behind_a_right_digest_are_named(written: Path, path: str, value: object, message: str):
+    with_its_digest(written, path, value)
+    with pytest.raises(KvcError, match="KVC405") as caught:
+        read_artifact(written)
+    assert message in str(caught.value)
+
+
+def test_a_constant_that_cannot_be_made_is_damage(written: Path):
+    with_its_digest(written, "program/constants/rope.0/params/rows", -1)
+    assert code_of(load(written).allocate, num_slots=1) == "KVC405"

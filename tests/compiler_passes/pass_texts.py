@@ -1,8 +1,15 @@
 """Before and after texts: a pass is tested on what it reads and what it prints."""
 
+from collections.abc import Callable
 from textwrap import dedent
+from typing import Any
+
+import pytest
+import torch.fx
 
 from kvc.compiler_passes.infra import ProgramPass, Result
+from kvc.diagnostics import Diagnostic, KvcError
+from kvc.graphs.graph import Graph, is_op
 from kvc.graphs.program import Program
 from kvc.graphs.text import parse_graph, print_graph
 
@@ -26,6 +33,28 @@ DECODE = "{encoding=fp8, kv_heads=2, softmax_scale=0.5, tokens_per_page=4, v_hea
 def graph_text(body: str, placeholders: str = LAYER, name: str = "gqa0.generation") -> str:
     lines = [line for line in placeholders.splitlines() + dedent(body).splitlines() if line.strip()]
     return "\n".join([f"graph {name}", *(f"  {line.strip()}" for line in lines)]) + "\n"
+
+
+# A layer that every rule is content with.
+GOOD = graph_text(f"""
+    %11: bf16[T, 4, 8] = kvc.rope(%0, %6, %7) {{layout=half}}
+    %12: bf16[T, 2, 8] = kvc.rope(%1, %6, %7) {{layout=half}}
+    %13: u8[T, 2, 8] = kvc.quantize_fp8(%12, %4)
+    %14: u8[T, 2, 8] = kvc.quantize_fp8(%2, %5)
+    kvc.store_rows(%3, [%13, %14], %10) {{tokens_per_page=4}}  # a.yaml:8
+    %15: bf16[T, 4, 8], %16: f32[T, 4] = kvc.gqa_decode(%11, %3, %9, %8, %4, %5) {DECODE}  # a.yaml:8
+    return out=%15
+""")
+
+
+def node_of(graph: Graph, op: str) -> torch.fx.Node:
+    return next(node for node in graph.calls if is_op(node, op))
+
+
+def found(call: Callable[..., None], *args: Any, **kwargs: Any) -> list[Diagnostic]:
+    with pytest.raises(KvcError) as caught:
+        call(*args, **kwargs)
+    return list(caught.value.diagnostics)
 
 
 def program_of(*texts: str, device: str = "cpu", arch: str | None = None) -> Program:

@@ -1,5 +1,6 @@
 """Continuous batching: packed steps over sequences of different lengths, eager and captured."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,26 @@ def test_captured_decoding_gives_the_models_tokens(attached: Any, plain: Any) ->
         torch.testing.assert_close(logits[name], expected(plain, ids)[-1], **TOLERANCE)
         n = int(name[1:])
         assert ids[n:] == expected(plain, ids)[n - 1 : -1].argmax(-1).tolist()
+
+
+def test_only_planned_buckets_are_captured(attached: Any) -> None:
+    runner, cache = attached.runner(), attached.kvc_cache
+    with pytest.raises(KvcError, match="KVC526 a bucket of 3 sequences"):
+        runner.capture([3])
+    cache.program = replace(cache.program, capture=None)
+    with pytest.raises(KvcError, match=r"KVC526 program .* has no capture plan"):
+        runner.capture()
+
+
+def test_a_replay_takes_the_graph_of_its_own_step(attached: Any) -> None:
+    """Of no other number of tokens or sequences, and with no context beside it; nothing is stored then."""
+    runner, cache = attached.runner(), attached.kvc_cache
+    start(runner, prompts(3, 5))
+    captured = CapturedDecode(attached.model, cache, runner.num_layers)
+    captured.capture(1)
+    one, two = (Request(name, 1, "generation") for name in ("s3", "s5"))
+    for requests, code in (([replace(one, tokens=2)], 525), ([one, two], 525), ([Request("s3", 1), two], 526)):
+        with pytest.raises(KvcError, match=f"KVC{code}"):
+            captured.replay(requests, [7] * len(requests))
+    assert [cache.manager.committed(name) for name in ("s3", "s5")] == [3, 5]
+    assert captured.replay([one], [7]).shape[0] == 1

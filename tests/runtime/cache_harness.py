@@ -20,7 +20,8 @@ def artifact(spec, passes=None, buckets=None):
     loaded = LoadedArtifact(compile_spec(spec, passes=PIPELINE[:passes]).artifact)
     if buckets is None:
         return loaded
-    return LoadedArtifact(replace(loaded.artifact, program=replace(loaded.program, buckets=buckets)))
+    capture = replace(loaded.program.capture, buckets=buckets)
+    return LoadedArtifact(replace(loaded.artifact, program=replace(loaded.program, buckets=buckets, capture=capture)))
 
 
 def new_cache(spec, fill=0, num_slots=24, passes=None, buckets=None):

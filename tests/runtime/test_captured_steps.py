@@ -1,11 +1,14 @@
 """Generation steps of a cache captured per bucket: replay equals eager, and the contract holds for kvc's ops too."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from cache_harness import SPECS, decode, layers, new_cache, prefill, rows, run, same
 
 from kvc.diagnostics import KvcError
 from kvc.runtime.batch import Request
+from kvc.runtime.capture import capture_inputs, replay_bucket
 from kvc.runtime.graph_runner import GraphRunner
 
 NAMES = ("a", "b", "c")
@@ -28,11 +31,11 @@ class Engine:
 
     def capture(self, static=None, copied=None):
         step = self.cache.padding_step(self.bucket, prologue=False)
-        registered = {"step": self.cache.step_buffer, **self.inputs} if copied is None else copied
         try:
-            self.runner.capture(
-                step.bucket, lambda: self.forward(step), static or self.cache.static_tensors, registered
-            )
+            planned = capture_inputs(self.cache, step.bucket)
+            static = planned.static if static is None else static
+            copied = {**planned.copied, **self.inputs} if copied is None else copied
+            self.runner.capture(step.bucket, lambda: self.forward(step), static, copied)
         finally:
             self.cache.abort(step)
 
@@ -43,7 +46,7 @@ class Engine:
             parts = [rows(self.cache, name, layer, starts[name], 1) for name in names]
             for name, x in zip("qkv", zip(*parts, strict=True), strict=True):
                 self.inputs[f"{name}.{layer}"][: len(names)] = torch.cat(x)
-        outs = self.runner.replay(step.bucket, {"step": self.cache.step_buffer, **self.inputs})
+        outs = self.runner.replay(replay_bucket(self.cache, step), {"step": self.cache.step_buffer, **self.inputs})
         self.cache.commit(step)
         return torch.stack([out.clone() for out in outs])
 
@@ -94,6 +97,89 @@ def test_an_unregistered_step_buffer_is_named():
     found = refusal(copied=lambda _, engine: engine.inputs)
     assert found.code == "KVC520"
     assert "int32" in found.message
+
+
+# The plan of the program is what is registered
+
+
+def with_plan(cache, **changes):
+    """The cache with another capture plan; ``regions``: callable -> input -> rule, None takes the input away."""
+    plan = cache.program.capture
+    changed = changes.pop("regions", {})
+    regions = [
+        replace(
+            region,
+            inputs={k: v for k, v in (region.inputs | changed.get(region.callable, {})).items() if v is not None},
+        )
+        for region in plan.regions
+    ]
+    cache.program = replace(cache.program, capture=replace(plan, regions=tuple(regions), **changes))
+    return cache
+
+
+def capture_refused(cache, bucket=2):
+    with pytest.raises(KvcError) as caught:
+        Engine(cache, bucket).capture()
+    return caught.value.diagnostics[0]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_plan_covers_the_cache(spec):
+    cache = new_cache(spec, buckets=(2,))
+    planned = capture_inputs(cache, (2, 1))
+    assert planned.static.keys() == cache.static_tensors.keys()
+    assert planned.copied == {"step": cache.step_buffer}
+
+
+@pytest.mark.parametrize(
+    ("region", "input", "argument"),
+    [("gqa1.generation", "pool.history", "'pool'"), ("gqa0.generation", "scale.k", "'k_scale'")],
+)
+def test_what_the_plan_leaves_out_is_not_registered(region, input, argument):
+    cache = with_plan(new_cache("tiny-mixed", buckets=(2,)), regions={region: {input: None}})
+    found = capture_refused(cache)
+    assert (found.code, argument in found.message) == ("KVC520", True)
+
+
+def test_a_step_buffer_that_the_plan_leaves_out():
+    cache = new_cache("tiny-bf16", buckets=(2,))
+    sections = dict.fromkeys(cache.program.capture.regions[0].inputs)
+    found = capture_refused(with_plan(cache, regions={"prologue.generation": sections}))
+    assert (found.code, "int32" in found.message) == ("KVC520", True)
+
+
+@pytest.mark.parametrize("rule", [("weight.kv_b", "static"), ("pool.history", "copied"), ("pool.history", "shared")])
+def test_a_rule_that_the_cache_cannot_follow(rule):
+    cache = with_plan(new_cache("tiny-bf16", buckets=(2,)), regions={"gqa0.generation": dict([rule])})
+    found = capture_refused(cache)
+    assert found.code == "KVC526"
+    assert "gqa0.generation: the capture plan has {} as {}".format(*rule) in found.message
+
+
+def test_a_program_without_a_plan():
+    cache = new_cache("tiny-bf16", buckets=(2,))
+    cache.program = replace(cache.program, capture=None)
+    assert capture_refused(cache).message == "program tiny-bf16 has no capture plan"
+
+
+def test_a_bucket_that_is_not_planned():
+    found = capture_refused(with_plan(new_cache("tiny-bf16", buckets=(2, 3)), buckets=(1, 2)), bucket=3)
+    assert (found.code, found.help) == ("KVC526", "planned: 1, 2")
+
+
+def test_steps_that_have_no_key():
+    cache = new_cache("tiny-bf16", buckets=(1, 2))
+    run(cache, *prefill("a", 3), *prefill("b", 3), *prefill("c", 3))
+    new = Request("d", 2)
+    cache.admit("d")
+    token = [Request(name, 1, "generation") for name in NAMES]
+    for requests, problem in (([new], "context"), ([new, token[0]], "context"), (token, "3 sequences")):
+        step = cache.begin(requests)
+        with pytest.raises(KvcError, match=f"KVC526.*{problem}"):
+            replay_bucket(cache, step)
+        cache.abort(step)
+    step = cache.begin([Request("a", 3, "generation")])
+    assert replay_bucket(cache, step) == (1, 3)
 
 
 def test_a_failed_capture_leaves_the_cache_usable():

@@ -1,7 +1,7 @@
 """Whole decode steps of a model, captured once a bucket and replayed: prologue, every layer, logits."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from kvc import compat
 from kvc.integrations.transformers.caches import ForwardCall, OpenStep, StepCache
 from kvc.integrations.transformers.packing import Packing
 from kvc.runtime.batch import Request, Step
+from kvc.runtime.capture import Bucket, capture_inputs, replay_bucket
 from kvc.runtime.graph_runner import GraphRunner
 
 
@@ -23,32 +24,38 @@ class CapturedDecode:
     def __init__(self, model: Any, kvc_cache: Any, num_layers: int) -> None:
         self.model, self.kvc_cache, self.num_layers = model, kvc_cache, num_layers
         self._graphs = GraphRunner()
-        self._ids: dict[int, Tensor] = {}
         self._cache_name = compat.cache_argument(model)
 
     @property
     def buckets(self) -> tuple[int, ...]:
         """Buckets captured so far, in sequences."""
-        return tuple(self._ids)
+        return tuple(sequences for sequences, _ in cast(tuple[Bucket, ...], self._graphs.buckets))
 
     def capture(self, bucket: int) -> None:
-        """Record a decode step of ``bucket`` sequences, on padding, so that no page is written."""
+        """Record a decode step of ``bucket`` sequences, on padding, so that no page is written.
+
+        KVC526 where the program's capture plan does not have it, KVC52x where the model breaks the contract.
+        """
         ids = torch.zeros(1, bucket, dtype=torch.int64, device=self.model.device)
+        inputs = capture_inputs(self.kvc_cache, (bucket, 1))
         step = self.kvc_cache.padding_step(bucket, prologue=False)
+        static, copied = self._weights() | inputs.static, {"ids": ids, **inputs.copied}
         try:
-            self._graphs.capture(bucket, lambda: self.forward(step, ids), self._static(), self._copied(ids))
+            self._graphs.capture(step.bucket, lambda: self.forward(step, ids), static, copied)
         finally:
             self.kvc_cache.abort(step)
-        self._ids[bucket] = ids
 
     def replay(self, requests: Sequence[Request], ids: Sequence[int]) -> Tensor:
-        """Logits ``[len(ids), vocabulary]`` of a generation step of a captured bucket, valid until the next replay."""
+        """Logits ``[len(ids), vocabulary]`` of a generation step of a captured bucket, valid until the next replay.
+
+        KVC525 or KVC526 for a step of another bucket, of several tokens a sequence or with context requests.
+        """
         step = self.kvc_cache.begin(requests, prologue=False)
         try:
-            bucket = step.bucket[0]
-            static_ids = self._ids[bucket]
-            static_ids.zero_()[0, : len(ids)] = torch.tensor(ids)
-            logits = self._graphs.replay(bucket, self._copied(static_ids))
+            bucket = replay_bucket(self.kvc_cache, step)
+            copied = self._graphs.copied(bucket)
+            copied["ids"].zero_()[0, : len(ids)] = torch.tensor(ids)
+            logits = self._graphs.replay(bucket, copied)
         except BaseException:
             self.kvc_cache.abort(step)
             raise
@@ -63,12 +70,8 @@ class CapturedDecode:
         out = self.model(input_ids=ids, position_ids=torch.zeros_like(ids), use_cache=True, **{self._cache_name: cache})
         return out.logits[0]
 
-    def _static(self) -> dict[str, Tensor]:
-        weights = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        return weights | self.kvc_cache.static_tensors
-
-    def _copied(self, ids: Tensor) -> dict[str, Tensor]:
-        return {"ids": ids, "step": self.kvc_cache.step_buffer}
+    def _weights(self) -> dict[str, Tensor]:
+        return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
 
 
 class _OpenCache(StepCache):
