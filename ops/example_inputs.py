@@ -17,7 +17,7 @@ Example = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of an example step, named as in DESIGN section 3.
+    """Sizes of an example step, named as in docs/semantics.md.
 
     ``committed`` and ``own`` hold tokens a sequence, before and in this step; ``padding`` tokens follow the own ones.
     """

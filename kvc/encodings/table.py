@@ -36,7 +36,7 @@ class PartFormat:
 class Encoding:
     """How every field of a row is stored.
 
-    ``codec`` names the rule in DESIGN section 7 and the folder in `kvc.ops.codecs`; ``scale`` says whether a field
+    ``codec`` names the rule in docs/semantics.md and the folder in `kvc.ops.codecs`; ``scale`` says whether a field
     needs a scale operand (`field`) or none, ``scale_of`` which field's operand a field uses where it has none of its
     own (MLA: the latent's for the rope too).
 

@@ -31,7 +31,7 @@ def append_gqa(
     Returns q rotated [T, H, D], empty [0, Hk, D] where no q is given, and k rotated [T, Hk, D], empty [0, Hk, D]
     unless ``keep_k``.
     Errors, all before anything is written: KVC551 shapes and dtypes, KVC552 position or row out of range, KVC553 a row
-    given twice, KVC554 encoding or layout. Source: DESIGN sections 7 and 8 (fuse_append).
+    given twice, KVC554 encoding or layout. Source: docs/semantics.md.
     """
     nothing = k.new_empty((0, *k.shape[1:]))
     q_rotated = nothing if q is None else _rotate(q, table, positions, layout)

@@ -93,12 +93,12 @@ def _parts(codec: Codec) -> str:
 _QUANTIZE_DOC = """Encode values as {codec}.
 
 x [..., X] bf16, fp16 or fp32; scale f32 [2] = [scale, factor] where the codec takes one, else None. Returns the
-planes {parts} as uint8 [..., row bytes]. Source: DESIGN section 7, `kvc.ops.codecs.{codec}`.
+planes {parts} as uint8 [..., row bytes]. Source: docs/semantics.md, `kvc.ops.codecs.{codec}`.
 """
 _DEQUANTIZE_DOC = """Decode {codec} planes to values.
 
 Planes {parts} as uint8 [..., row bytes]; scale as in quantizing; dtype bf16, fp16 or fp32. Returns [..., X]: the fp32
-value rounded to dtype. Source: DESIGN section 7, `kvc.ops.codecs.{codec}`.
+value rounded to dtype. Source: docs/semantics.md, `kvc.ops.codecs.{codec}`.
 """
 _MAKERS: tuple[Callable[[Codec], OpDef], ...] = (_quantize, _dequantize)
 CODEC_OPS: tuple[OpDef, ...] = tuple(make(codec) for codec in CODECS.values() for make in _MAKERS)

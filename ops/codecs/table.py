@@ -19,7 +19,7 @@ Scale = torch.Tensor | None
 
 @dataclass(frozen=True)
 class Codec:
-    """One rule of DESIGN section 7.
+    """One rule of docs/semantics.md.
 
     ``encode(x, scale)`` gives the planes in the order of ``parts``; ``decode(planes, scale)`` the values in fp32.
     ``factor`` makes the second number of a scale operand from the first, None where the codec takes no scale.

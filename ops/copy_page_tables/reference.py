@@ -13,7 +13,7 @@ def copy_page_tables(
     slot_tables i32 [G, B, W], slot ids or -1; one entry a pool in each list: its lifecycle (index into G), the pages in
     one of its slots, and the index of the page meant.
     Returns i32 [n, B, W]: ``slot * pages_per_slot + offset``; -1 stays -1.
-    Errors: KVC551 shapes and lists, KVC552 an entry below -1 or a page id beyond int32. Source: DESIGN section 5.
+    Errors: KVC551 shapes and lists, KVC552 an entry below -1 or a page id beyond int32. Source: docs/semantics.md.
     """
     device = slot_tables.device
     slots = slot_tables.index_select(0, torch.tensor(lifecycles, dtype=torch.int32, device=device))

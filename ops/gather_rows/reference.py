@@ -27,7 +27,7 @@ def gather_rows(
     Returns one tensor a field, [B, W*tokens_per_page, heads, dim] in ``dtype``: 0 where the row is not below the length
     or its page is -1, whatever bytes lie there.
     Errors: KVC551 shapes, dtypes, fields that do not add up to page_bytes; KVC552 page outside the pool or length
-    beyond the table; KVC554 encoding. Source: DESIGN section 7.
+    beyond the table; KVC554 encoding. Source: docs/semantics.md.
     """
     layout, codec = layout_of(encoding, tuple(heads), tuple(dims), tokens_per_page), codec_of("gather_rows", encoding)
     held = page_table >= 0

@@ -30,7 +30,7 @@ def gqa_context(
     query_starts[-1] on are padding: out 0, lse -inf. All arithmetic is fp32. A sequence's result does not depend on the
     other sequences of the batch.
     Errors: KVC551 shapes and dtypes, KVC552 values out of range, KVC554 encoding.
-    Source: DESIGN section 7, "Attention" and "What a step reads".
+    Source: docs/semantics.md.
     """
     out = q.new_zeros((*q.shape[:2], v.shape[2]))
     lse = q.new_full(q.shape[:2], -torch.inf, dtype=torch.float32)

@@ -29,7 +29,7 @@ def gqa_decode(
     query that sees no row, as in a sequence of length 0, gets 0 and -inf. All arithmetic is fp32. A sequence's result
     does not depend on the other sequences of the batch, and bytes of rows that it does not see change nothing.
     Errors: KVC551 shapes and dtypes, KVC552 values out of range, KVC554 encoding.
-    Source: DESIGN section 7, "Attention" and "What a step reads".
+    Source: docs/semantics.md.
     """
     out = q.new_zeros((*q.shape[:2], v_head_dim))
     lse = q.new_full(q.shape[:2], -torch.inf, dtype=torch.float32)

@@ -10,7 +10,7 @@ def merge_states(out: torch.Tensor, lse: torch.Tensor) -> tuple[torch.Tensor, to
     -inf for a part without keys, which then contributes nothing whatever its out holds.
     Returns out [T, H, V] in the dtype given and lse f32 [T, H]; where all parts are empty, or N is 0, 0 and -inf.
     In fp32: ``out = sum(exp(lse_i - max) * out_i) / sum(exp(lse_i - max))``.
-    Errors: KVC551 shapes and dtypes. Source: DESIGN section 7.
+    Errors: KVC551 shapes and dtypes. Source: docs/semantics.md.
     """
     if not out.shape[0]:
         return out.new_zeros(out.shape[1:]), lse.new_full(lse.shape[1:], -torch.inf)

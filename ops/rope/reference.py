@@ -10,7 +10,7 @@ def rope(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, *, layou
     rows of the table. ``layout`` pairs feature i with i + R/2 (`half`) or 2i with 2i + 1 (`interleaved`).
     Returns [T, H, D] in x's dtype. In fp32: ``a' = a*cos - b*sin``, ``b' = b*cos + a*sin``, every product and the sum
     rounded (no fused multiply-add), then rounded to x's dtype.
-    Errors: KVC551 shapes and dtypes, KVC552 position outside the table, KVC554 layout. Source: DESIGN section 7.
+    Errors: KVC551 shapes and dtypes, KVC552 position outside the table, KVC554 layout. Source: docs/semantics.md.
     """
     width = table.shape[1]
     cos, sin = table.index_select(0, positions)[:, None].chunk(2, -1)

@@ -19,7 +19,7 @@ def rope_quantize(
 
     x, table, positions and layout as in kvc::rope; scale f32 [2] = [scale, factor] where the encoding takes one, else
     None. Returns [rotated [T, H, D] in x's dtype, then the planes uint8 [T, H, row bytes] of the encoding].
-    Errors as in kvc::rope, and KVC551 for the scale, KVC554 for the encoding. Source: DESIGN section 7.
+    Errors as in kvc::rope, and KVC551 for the scale, KVC554 for the encoding. Source: docs/semantics.md.
     """
     rotated = rope(x, table, positions, layout=layout)
     return [rotated, *codec_of("rope_quantize", encoding).encode(rotated, scale)]

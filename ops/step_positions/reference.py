@@ -12,7 +12,7 @@ def step_positions(
     sequence in T, and the end; sequence_ids i32 [T], -1 for padding.
     Returns positions i32 [T] = ``committed[s] + t - query_starts[s]``, 0 for padding, and lengths i32 [B] =
     ``committed + query_starts[1:] - query_starts[:-1]``.
-    Errors: KVC551 shapes and dtypes, KVC552 a sequence that does not exist. Source: DESIGN section 10.
+    Errors: KVC551 shapes and dtypes, KVC552 a sequence that does not exist. Source: docs/semantics.md.
     """
     lengths = committed + query_starts[1:] - query_starts[:-1]
     if not committed.shape[0]:

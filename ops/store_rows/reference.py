@@ -14,7 +14,7 @@ def store_rows(pool: torch.Tensor, planes: Sequence[torch.Tensor], rows: torch.T
     order, each plane of a page starting on a multiple of 16 bytes; rows i32 [T] = page * tokens_per_page + offset, -1
     writes nothing.
     Errors, all before anything is written: KVC551 shapes, dtypes, planes that do not add up to page_bytes; KVC552 row
-    outside the pool; KVC553 a row given twice. Source: DESIGN sections 4 (page layout) and 7.
+    outside the pool; KVC553 a row given twice. Source: docs/semantics.md.
     """
     shapes = tuple((plane.shape[1], plane.shape[2]) for plane in planes)
     write_planes(pool, planes, rows, raw_layout(shapes, tokens_per_page))

@@ -12,7 +12,7 @@ def write_rows(
     Returns i32 [T] = ``page * tokens_per_page + position % tokens_per_page``; -1 for padding and where the page is -1.
     Errors: KVC551 shapes and dtypes, KVC552 a sequence that does not exist, a position beyond the table or a
     write row beyond int32.
-    Source: DESIGN section 3.
+    Source: docs/semantics.md.
     """
     if not page_table.numel():
         return torch.full_like(positions, -1)

@@ -1,4 +1,4 @@
-"""fp8 as in DESIGN section 7."""
+"""fp8 as in docs/semantics.md."""
 
 from collections.abc import Sequence
 
