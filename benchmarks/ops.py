@@ -25,6 +25,7 @@ CODECS = {op.name for op in CODEC_OPS}
 
 
 def cases(name: str) -> dict[str, Shape]:
+    """Named shapes that an op is timed at."""
     folder = "codecs" if name in CODECS else name
     return import_module(f"kvc.ops.{folder}.bench").CASES
 
@@ -42,6 +43,7 @@ def times(call: Callable[[], object], seconds: float) -> list[float]:
 
 
 def main() -> None:
+    """Run the benchmarks and print a row each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="ops whose name contains this")
     parser.add_argument("--seconds", type=float, default=0.5, help="time a case")

@@ -58,6 +58,7 @@ Row = dict[str, Any]
 
 
 def main() -> int:
+    """Compare, report, store; 1 where a requirement is not met."""
     options = parse_arguments()
     with PROGRESS.status("loading") as status:
         loaded = load_model(model_folder(MODEL, convert_gguf, status.update), "fp32")
@@ -72,6 +73,7 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
+    """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--prompts", type=int, default=20, help="0 leaves the continuations out")
     parser.add_argument("--prompt-tokens", type=int, default=220)
@@ -100,6 +102,7 @@ def running(loaded: LoadedModel, encoding: str, tokens: int) -> Iterator[Runner]
 
 
 def compare_continuations(loaded: LoadedModel, count: int, tokens: int, steps: int) -> Iterator[Row]:
+    """Greedy continuations in each encoding against the model's own cache."""
     prompts = prompts_of(loaded.tokenizer, count, tokens)
     expected = [list(own_continuation(loaded.model, ids, steps)) for ids in watch(prompts, "own cache", count)]
     for encoding in ("fp32", "bf16", "fp8"):
@@ -113,6 +116,7 @@ def compare_continuations(loaded: LoadedModel, count: int, tokens: int, steps: i
 
 
 def report_divergences(encoding: str, found: Sequence[Divergence | None], steps: int) -> Iterator[Row]:
+    """Say where continuations part, and give the rows for the CSV."""
     equal, differing = found.count(None), [(index, d) for index, d in enumerate(found) if d]
     say(f"{encoding}: {equal} of {len(found)} continuations of {steps} tokens equal the model's own fp32 cache")
     for index, d in differing:
@@ -126,6 +130,7 @@ def report_divergences(encoding: str, found: Sequence[Divergence | None], steps:
 
 
 def compare_logits(loaded: LoadedModel, ids: Sequence[int], encodings: Sequence[str]) -> Iterator[Row]:
+    """KL divergence of decoded and prefilled logits against the fp32 model."""
     reference = own_logits(loaded.model, ids)
     for encoding in encodings:
         kl = decoded_kl(loaded, encoding, ids, reference)
@@ -179,6 +184,7 @@ def watch(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
 
 
 def say(line: str) -> None:
+    """Print a result line."""
     print(line, flush=True)
 
 
@@ -199,6 +205,7 @@ def row(encoding: str, metric: str, value: Any, ok: str = "") -> Row:
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:
+    """Store the rows as CSV."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
