@@ -34,6 +34,11 @@ def argument(node: torch.fx.Node, name: str) -> Any:
     return None
 
 
+def takes(node: torch.fx.Node, name: str) -> bool:
+    """Whether the op's schema has an argument of that name."""
+    return any(parameter.name == name for parameter in op_schema(node.target).arguments)
+
+
 def operands(value: Any) -> Iterator[torch.fx.Node]:
     """The nodes in an argument, lists opened."""
     if isinstance(value, torch.fx.Node):

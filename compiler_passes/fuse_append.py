@@ -1,47 +1,46 @@
-"""RoPE of q and k, encoding of k and v and the store become `append_gqa`: one launch instead of four.
+"""RoPE, encoding and the store of a step's rows become one op: one launch instead of four.
 
-A layer without RoPE has no q to rotate: its two encodings and the store fuse alone.
+`append_gqa` rotates q and k and stores k and v, `append_mla` rotates the rope parts of q and of the row and stores
+latent and rope. A layer without RoPE has nothing to rotate: its two encodings and the store fuse alone.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch.fx
 
-from kvc.compiler_passes.effects import accesses, argument, producer
-from kvc.compiler_passes.fuse_rope_quantize import QUANTIZE, codec_of
+from kvc.compiler_passes.effects import accesses, argument, producer, takes
+from kvc.compiler_passes.encoded_rows import EncodedField, encoded_field, is_joined, parts_of_planes, stored_as
+from kvc.compiler_passes.encoded_rows import plane_makers as makers_of
 from kvc.compiler_passes.infra import GraphPass, Rewritten
 from kvc.compiler_passes.rewrite import Bindings, Call, Rule, Value, WhyNot, apply_rules, describe
 from kvc.compiler_passes.stages import Stage
+from kvc.encodings import ENCODINGS
 from kvc.graphs.builder import insert_call
-from kvc.graphs.graph import Graph, is_op, op_name, result, result_values
+from kvc.graphs.graph import Graph, is_op, result
 from kvc.graphs.program import Program
+from kvc.ops.codecs import KV, MLA
 
 Node = torch.fx.Node
 
 
 @dataclass(frozen=True)
-class EncodedField:
-    """One stored field: the call that encodes it, the index of its first plane, and the codec."""
+class RowKind:
+    """One kind of rows.
 
-    call: Node
-    first_plane: int
-    codec: str
+    ``append`` is the op that stores them, ``fields`` their names, ``rotated`` the index of the one with positions in
+    it, ``query`` the argument of attention that is rotated with it.
+    """
 
-    @property
-    def planes(self) -> list[Node | None]:
-        """The planes in the order of the codec's parts, None where nothing takes one."""
-        if len(result_values(self.call)) == 1:
-            return [self.call]
-        return [result(self.call, index) for index in range(self.first_plane, len(result_values(self.call)))]
+    append: str
+    fields: tuple[str, str]
+    labels: tuple[str, str]
+    rotated: int
+    query: str
 
 
-def encoded_field(call: Node) -> EncodedField | None:
-    """What ``call`` encodes, None for a call that does not encode."""
-    if is_op(call, "kvc.rope_quantize"):
-        return EncodedField(call, 1, str(call.kwargs["encoding"]))
-    if call.op == "call_function" and op_name(call.target).startswith(QUANTIZE):
-        return EncodedField(call, 0, codec_of(call))
-    return None
+GQA = RowKind("kvc.append_gqa", KV, ("K", "V"), 0, "q")
+LATENT = RowKind("kvc.append_mla", MLA, ("the latent", "the rope"), 1, "q_rope")
 
 
 class StoreOfEncodedRows(Rule):
@@ -50,66 +49,87 @@ class StoreOfEncodedRows(Rule):
     pattern = Call("kvc.store_rows", "store", {"pool": Value("pool"), "rows": Value("rows")})
 
     def check(self, graph: Graph, found: Bindings) -> WhyNot | None:
-        """Find k, v and q, or say what is in the way."""
-        return self._find_fields(graph, found) or self._find_query(graph, found)
+        """Find the two fields and the query, or say what is in the way."""
+        readers = [call for call in graph.calls if (found["pool"], "read") in accesses(call)]
+        found["kind"] = LATENT if any(takes(reader, "latent_scale") for reader in readers) else GQA
+        return self._find_fields(graph, found, readers) or self._find_query(graph, found, readers)
 
-    def _find_fields(self, graph: Graph, found: Bindings) -> WhyNot | None:
-        """Bind ``k`` and ``v``, the calls that encode them."""
-        store = found["store"]
-        planes = argument(store, "planes")
-        calls = list(dict.fromkeys(producer(plane)[0] for plane in planes))
-        fields = [encoded_field(call) for call in calls]
-        for call, field in zip(calls, fields, strict=True):
+    def _find_fields(self, graph: Graph, found: Bindings, readers: list[Node]) -> WhyNot | None:
+        """Bind ``fields``, the calls that encode, and ``encoding``."""
+        store, kind = found["store"], found["kind"]
+        makers = makers_of(argument(store, "planes"))
+        fields = [encoded_field(call) for call in makers]
+        for call, field in zip(makers, fields, strict=True):
             if field is None:
                 return WhyNot(store, f"a stored plane comes from {describe(call)}, which does not encode")
         if len(fields) != 2:
-            return WhyNot(store, self._field_count(graph, len(fields)))
-        k, v = found["k"], found["v"] = fields
-        return self._why_not_pair(store, k, v)  # type: ignore[arg-type]
+            return WhyNot(store, self._field_count(graph, kind, len(fields)))
+        found["fields"] = fields
+        return self._find_encoding(found, readers) or self._why_not_pair(found)
 
-    def _field_count(self, graph: Graph, count: int) -> str:
-        stores = sum(is_op(call, "kvc.store_rows") for call in graph.calls)
+    def _field_count(self, graph: Graph, kind: RowKind, count: int) -> str:
+        stores, labels = sum(is_op(call, "kvc.store_rows") for call in graph.calls), " and ".join(kind.labels)
         if count == 1 and stores > 1:
-            return f"K and V are stored by different stores, {stores} in this graph"
-        return f"the number of encoded fields stored here is {count}, not 2 (K and V)"
+            return f"{labels} are stored by different stores, {stores} in this graph"
+        return f"the number of encoded fields stored here is {count}, not 2 ({labels})"
 
-    def _why_not_pair(self, store: Node, k: EncodedField, v: EncodedField) -> WhyNot | None:
-        if k.codec != v.codec:
-            return WhyNot(store, f"K is encoded as {k.codec}, V as {v.codec}")
-        if is_op(v.call, "kvc.rope_quantize"):
-            return WhyNot(v.call, "the second stored field, V, is rotated")
-        page_order = [plane for pair in zip(k.planes, v.planes, strict=True) for plane in pair]
-        if page_order != list(argument(store, "planes")):
-            return WhyNot(store, "the planes are not in the order K, V of each part")
-        for plane in page_order:
-            other = next((user for user in _users(plane) if user is not store), None)
-            if other is not None:
-                return WhyNot(other, f"an encoded plane is used by {describe(other)} too")
+    def _find_encoding(self, found: Bindings, readers: list[Node]) -> WhyNot | None:
+        """Bind the encoding that the planes may be in and that who reads them names."""
+        store, (first, second) = found["store"], found["fields"]
+        candidates = stored_as((first.codec, second.codec), is_joined(argument(store, "planes")))
+        named = {str(reader.kwargs["encoding"]) for reader in readers} or candidates
+        fitting = sorted(candidates & named)
+        if len(fitting) == 1:
+            found["encoding"] = fitting[0]
+            return None
+        if not candidates:
+            labels = found["kind"].labels
+            return WhyNot(store, f"{labels[0]} is encoded as {first.codec}, {labels[1]} as {second.codec}")
+        return WhyNot(store, f"the planes may be {' or '.join(sorted(candidates))}; read as {', '.join(sorted(named))}")
+
+    def _why_not_pair(self, found: Bindings) -> WhyNot | None:
+        store, kind, fields = found["store"], found["kind"], found["fields"]
+        still = 1 - kind.rotated
+        if is_op(fields[still].call, "kvc.rope_quantize"):
+            place = ("first", "second")[still]
+            return WhyNot(fields[still].call, f"the {place} stored field, {kind.labels[still]}, is rotated")
+        planes = argument(store, "planes")
+        order = ENCODINGS[found["encoding"]].planes_of(kind.fields)
+        if parts_of_planes(planes) != [[fields[field].planes[part] for field, part in parts] for parts in order]:
+            return WhyNot(store, f"the planes are not in the order {', '.join(kind.labels)} of each part")
+        return self._why_not_alone(planes, store)
+
+    def _why_not_alone(self, planes: list[Node], store: Node) -> WhyNot | None:
+        for plane, parts in zip(planes, parts_of_planes(planes), strict=True):
+            for value, taker in ((plane, store), *((part, plane) for part in parts if part is not plane)):
+                other = next((user for user in value.users if user is not taker), None)
+                if other is not None:
+                    return WhyNot(other, f"an encoded plane is used by {describe(other)} too")
         return None
 
-    def _find_query(self, graph: Graph, found: Bindings) -> WhyNot | None:
-        """Bind ``rope``, the rotation of q under the table and positions of k; None where k is not rotated."""
-        k, found["rope"] = found["k"].call, None
-        if not is_op(k, "kvc.rope_quantize"):
-            rotation = producer(argument(k, "x"))[0]
-            rotated = is_op(rotation, "kvc.rope") or is_op(rotation, "kvc.rope_quantize")
-            return WhyNot(rotation, "K is rotated by an op of its own") if rotated else None
-        queries = self._queries(graph, found["pool"])
+    def _find_query(self, graph: Graph, found: Bindings, readers: list[Node]) -> WhyNot | None:
+        """Bind ``rope``, the rotation of q under the table and positions of the row's; None where that is not rotated.
+
+        A query that is quantized too is rotated by `rope_quantize`; its encoding then stays behind.
+        """
+        kind: RowKind = found["kind"]
+        row, label = found["fields"][kind.rotated].call, kind.labels[kind.rotated]
+        found["rope"] = None
+        if not is_op(row, "kvc.rope_quantize"):
+            rotation = producer(argument(row, "x"))[0]
+            return WhyNot(rotation, f"{label} is rotated by an op of its own") if _rotates(rotation) else None
+        queries = list(dict.fromkeys(argument(reader, kind.query) for reader in readers if takes(reader, kind.query)))
         if len(queries) != 1:
             return WhyNot(found["store"], f"{len(queries)} queries attend to the pool, not one")
         rope = producer(queries[0])[0]
-        if not is_op(rope, "kvc.rope"):
-            return WhyNot(k, f"K is rotated, but q is {describe(queries[0])}")
+        if not _rotates(rope):
+            return WhyNot(row, f"{label} is rotated, but {kind.query} is {describe(queries[0])}")
         found["rope"] = rope
-        return self._why_not_same_rotation(rope, k) or self._why_not_movable(graph, found)
+        return self._why_not_same_rotation(rope, row) or self._why_not_movable(graph, found)
 
-    def _queries(self, graph: Graph, pool: Node) -> list[Node]:
-        readers = (call for call in graph.calls if (pool, "read") in accesses(call))
-        return list(dict.fromkeys(q for q in (argument(reader, "q") for reader in readers) if q is not None))
-
-    def _why_not_same_rotation(self, rope: Node, k: Node) -> WhyNot | None:
+    def _why_not_same_rotation(self, rope: Node, row: Node) -> WhyNot | None:
         for name in ("positions", "table", "layout"):
-            q_value, k_value = argument(rope, name), argument(k, name)
+            q_value, k_value = argument(rope, name), argument(row, name)
             if q_value is not k_value and q_value != k_value:
                 return WhyNot(rope, f"{name} of q and k differ: {describe(q_value)} and {describe(k_value)}")
         return None
@@ -118,35 +138,68 @@ class StoreOfEncodedRows(Rule):
         """The fused op stands where the store was: q must be known there and no rotated value needed before."""
         order = {node: index for index, node in enumerate(graph.fx.nodes)}
         store, rope = found["store"], found["rope"]
-        if order[producer(rope.args[0])[0]] > order[store]:
+        if order[producer(argument(rope, "x"))[0]] > order[store]:
             return WhyNot(rope, "q is made after the store")
-        for user in (*rope.users, *_users(result(found["k"].call, 0))):
+        rotated_row = result(found["fields"][found["kind"].rotated].call, 0)
+        for user in (*_takers(rope), *_users(rotated_row)):
             if order[user] < order[store]:
                 return WhyNot(user, "a rotated value is used before the store")
         return None
 
     def replace(self, graph: Graph, found: Bindings) -> None:
-        """Put `append_gqa` in the place of the store."""
-        store, rope, k, v = found["store"], found["rope"], found["k"].call, found["v"].call
-        rotated_k = result(k, 0) if rope else None
-        rotation = (argument(rope, "table"), argument(rope, "positions")) if rope else (None, None)
-        tensors = (argument(rope, "x") if rope else None, argument(k, "x"), argument(v, "x"), *rotation, found["rows"])
+        """Put the fused op in the place of the store."""
+        store, rope, kind = found["store"], found["rope"], found["kind"]
+        row = found["fields"][kind.rotated].call
+        rotated_row = result(row, 0) if rope else None
         with graph.fx.inserting_before(store):
             q_out, k_out = insert_call(  # type: ignore[misc]
                 graph,
-                "kvc.append_gqa",
-                *(found["pool"], *tensors, argument(k, "scale"), argument(v, "scale")),
-                encoding=found["k"].codec,
-                keep_k=bool(_users(rotated_k)),
+                kind.append,
+                *self._operands(found),
+                encoding=found["encoding"],
+                keep_k=bool(_users(rotated_row)),
                 layout=argument(rope, "layout") if rope else None,
                 tokens_per_page=store.kwargs["tokens_per_page"],
                 source=store.meta["source"],
             )
-        if rope:
-            rope.replace_all_uses_with(q_out)
-        if rotated_k:
-            rotated_k.replace_all_uses_with(k_out)
+            if rope:
+                _replace_rotation(graph, rope, q_out)
+        if rotated_row:
+            rotated_row.replace_all_uses_with(k_out)
         graph.fx.erase_node(store)
+
+    def _operands(self, found: Bindings) -> tuple[Any, ...]:
+        rope, fields = found["rope"], [field.call for field in found["fields"]]
+        rotation = (argument(rope, "table"), argument(rope, "positions")) if rope else (None, None)
+        query = argument(rope, "x") if rope else None
+        values, scales = ([argument(call, name) for call in fields] for name in ("x", "scale"))
+        return (found["pool"], query, *values, *rotation, found["rows"], *scales)
+
+
+def _rotates(call: Node) -> bool:
+    return is_op(call, "kvc.rope") or is_op(call, "kvc.rope_quantize")
+
+
+def _replace_rotation(graph: Graph, rope: Node, rotated: Node) -> None:
+    """Let the users of a query's rotation take ``rotated``, encoded first where the rotation did that too."""
+    if is_op(rope, "kvc.rope"):
+        rope.replace_all_uses_with(rotated)
+        return
+    plain, field = result(rope, 0), EncodedField(rope, 1, str(rope.kwargs["encoding"]))
+    if plain:
+        plain.replace_all_uses_with(rotated)
+    source, scale = rope.meta["source"], argument(rope, "scale")
+    again = insert_call(graph, f"kvc.quantize_{field.codec}", rotated, scale, source=source)
+    for old, new in zip(field.planes, again if isinstance(again, tuple) else (again,), strict=True):
+        if old is not None and new is not None:
+            old.replace_all_uses_with(new)
+
+
+def _takers(rope: Node) -> tuple[Node, ...]:
+    """The calls that take what a rotation makes."""
+    if is_op(rope, "kvc.rope"):
+        return tuple(rope.users)
+    return tuple(user for taken in rope.users for user in taken.users)
 
 
 def _users(node: Node | None) -> tuple[Node, ...]:
@@ -163,5 +216,5 @@ class FuseAppend(GraphPass):
     rules = (StoreOfEncodedRows(),)
 
     def rewrite(self, graph: Graph, program: Program) -> Rewritten:
-        """Fuse wherever encoded K and V are stored."""
+        """Fuse wherever the two encoded fields of a row are stored."""
         return apply_rules(graph, self.rules)

@@ -1,21 +1,13 @@
 """`rope` then `quantize_*` becomes `rope_quantize`: the rotated value need not go through memory to be encoded."""
 
-import torch.fx
-
 from kvc.compiler_passes.effects import argument, producer
+from kvc.compiler_passes.encoded_rows import QUANTIZE, codec_of
 from kvc.compiler_passes.infra import GraphPass, Miss, Rewritten
 from kvc.compiler_passes.rewrite import Bindings, Call, NearMiss, Rule, Value, WhyNot, apply_rules, nearest_place
 from kvc.compiler_passes.stages import Stage
 from kvc.graphs.builder import insert_call
-from kvc.graphs.graph import Graph, op_name, result_values
+from kvc.graphs.graph import Graph, result_values
 from kvc.graphs.program import Program
-
-QUANTIZE = "kvc.quantize_"
-
-
-def codec_of(quantize: torch.fx.Node) -> str:
-    """The codec of a `kvc.quantize_*` call."""
-    return op_name(quantize.target).removeprefix(QUANTIZE)
 
 
 class RopeThenQuantize(Rule):

@@ -6,10 +6,9 @@ from typing import Any
 
 import torch.fx
 
-from kvc.compiler_passes.effects import accesses, argument, producer
-from kvc.compiler_passes.fuse_rope_quantize import QUANTIZE, codec_of
-from kvc.encodings import ENCODINGS
-from kvc.graphs.graph import Graph, op_name, qualified_name
+from kvc.compiler_passes.effects import accesses, argument, takes
+from kvc.compiler_passes.encoded_rows import codec_made_by, is_joined, plane_makers, stored_as
+from kvc.graphs.graph import Graph, qualified_name
 from kvc.graphs.program import PHASES, Program
 
 Node = torch.fx.Node
@@ -35,23 +34,22 @@ def storage_of(call: Node) -> Storage:
     if planes is not None:
         return _of_planes(planes, tokens)
     gathered = argument(call, "scales")
-    scales = gathered if gathered is not None else (argument(call, "k_scale"), argument(call, "v_scale"))
-    return Storage(_encodings_of(call), tokens, tuple(map(_scale_name, scales)))
+    scales = gathered if gathered is not None else tuple(argument(call, name) for name in _field_scales(call))
+    encodings = frozenset({str(call.kwargs["encoding"])} if "encoding" in call.kwargs else ())
+    return Storage(encodings, tokens, tuple(map(_scale_name, scales)))
+
+
+def _field_scales(call: Node) -> tuple[str, ...]:
+    """The arguments for the scales of a row's fields: attention has scales of its operands beside them."""
+    return ("latent_scale", "rope_scale") if takes(call, "latent_scale") else ("k_scale", "v_scale")
 
 
 def _of_planes(planes: Any, tokens: int | None) -> Storage:
     """A store writes planes; how they are encoded is known from the calls that make them."""
-    makers = list(dict.fromkeys(producer(plane)[0] for plane in planes))
-    encodings = frozenset(ENCODINGS).intersection(*map(_encodings_of, makers))
+    makers = plane_makers(planes)
+    encodings = stored_as(tuple(map(codec_made_by, makers)), joined=is_joined(planes))
     scales = (argument(maker, "scale") if maker.op == "call_function" else None for maker in makers)
     return Storage(encodings, tokens, tuple(map(_scale_name, scales)))
-
-
-def _encodings_of(call: Node) -> frozenset[str]:
-    """The encoding that a call names; those that have its codec where it only encodes."""
-    if call.op == "call_function" and op_name(call.target).startswith(QUANTIZE):
-        return frozenset(name for name, encoding in ENCODINGS.items() if encoding.codec == codec_of(call))
-    return frozenset({str(call.kwargs["encoding"])} if "encoding" in call.kwargs else ())
 
 
 def _scale_name(scale: Node | None) -> str:

@@ -19,20 +19,25 @@ class Stage(IntEnum):
     CAPTURED = 4  # the capture plan, if there is one, covers the generation phase
 
 
-_CODECS = sorted({encoding.codec for encoding in ENCODINGS.values()})
+_CODECS = sorted({name for e in ENCODINGS.values() for name in (e.codec, *dict(e.codecs).values())})
 STEP_OPS = frozenset({"aten.select.int", "kvc.copy_page_tables", "kvc.step_positions", "kvc.write_rows"})
 PLAIN_OPS = frozenset(
     {
         *(f"kvc.{direction}_{codec}" for direction in ("quantize", "dequantize") for codec in _CODECS),
+        "aten.cat",
+        "kvc.expand_mla",
         "kvc.gather_rows",
         "kvc.gqa_context",
         "kvc.gqa_decode",
         "kvc.merge_states",
+        "kvc.mla_context",
+        "kvc.mla_decode",
+        "kvc.project_heads",
         "kvc.rope",
         "kvc.store_rows",
     }
 )
-FUSED_OPS = frozenset({"kvc.append_gqa", "kvc.rope_quantize"})
+FUSED_OPS = frozenset({"kvc.append_gqa", "kvc.append_mla", "kvc.rope_quantize"})
 
 PROLOGUE_OPS = STEP_OPS
 LAYER_OPS: dict[Stage, frozenset[str]] = {
@@ -57,7 +62,12 @@ ARGUMENT_ROLES = {
     "scale": "scale",
     "k_scale": "scale",
     "v_scale": "scale",
+    "q_scale": "scale",
+    "latent_scale": "scale",
+    "rope_scale": "scale",
     "scales": "scale",
+    "w_uk": "weight",
+    "w_uv": "weight",
 }
 
 # Role of a placeholder -> kind of the constant bound to it.

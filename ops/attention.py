@@ -1,4 +1,4 @@
-"""Causal attention of one sequence in fp32, shared by `gqa_context` and `gqa_decode`."""
+"""Causal attention of one sequence in fp32, shared by the attention ops."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,9 +6,8 @@ from itertools import accumulate
 
 import torch
 
-from kvc.encodings import ENCODINGS
-from kvc.ops.codecs import CODECS
-from kvc.ops.paging import layout_of, read_pages
+from kvc.ops.codecs import RowFormat
+from kvc.ops.paging import read_pages
 
 # Scores held at once, in elements: 64 MiB of fp32. A block of queries shrinks as the keys grow, so memory is bounded.
 _SCORES = 1 << 24
@@ -58,34 +57,32 @@ def _attend_block(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: li
 
 @dataclass(frozen=True)
 class History:
-    """The paged K and V of a batch: what is needed to read a sequence's rows in fp32."""
+    """The paged rows of a batch: what is needed to read a sequence's rows in fp32."""
 
     pool: torch.Tensor
     page_table: torch.Tensor
-    scales: tuple[torch.Tensor | None, torch.Tensor | None]
-    encoding: str
-    kv_heads: int
-    dims: tuple[int, int]
+    format: RowFormat
+    scales: tuple[torch.Tensor | None, ...]
     tokens_per_page: int
 
-    def read(self, sequence: int, length: int) -> tuple[torch.Tensor, torch.Tensor, Callable[[int], int]]:
-        """Held rows below ``length``: K f32 [Hk, L, D], V f32 [Hk, L, V], and how many of them lie below a position.
+    def read(self, sequence: int, start: int, stop: int) -> tuple[list[torch.Tensor], Callable[[int], int]]:
+        """Held rows in ``[start, stop)``, f32 [heads, L, dim] a field, and how many of them lie below a position.
 
-        Other bytes of the pages are dropped before anything is multiplied, so they can hold anything.
+        ``start`` is a multiple of the page. Other bytes of the pages are dropped before anything is multiplied, so
+        they can hold anything.
         """
-        pages = self.page_table[sequence, : -(-length // self.tokens_per_page)].tolist()
-        starts = list(accumulate((self._rows(page, i, length) for i, page in enumerate(pages)), initial=0))
+        first = start // self.tokens_per_page
+        pages = self.page_table[sequence, first : -(-stop // self.tokens_per_page)].tolist()
+        starts = list(accumulate((self._rows(page, first + i, stop) for i, page in enumerate(pages)), initial=0))
         held = torch.tensor([page for page in pages if page >= 0], dtype=torch.int32, device=self.pool.device)
-        layout = layout_of(self.encoding, (self.kv_heads,) * 2, self.dims, self.tokens_per_page)
-        planes = read_pages(self.pool, held, layout)
-        decode = CODECS[ENCODINGS[self.encoding].codec].decode
-        k, v = (decode(planes[i::2], scale).flatten(1, 2)[:, : starts[-1]] for i, scale in enumerate(self.scales))
+        planes = read_pages(self.pool, held, self.format.layout(self.tokens_per_page))
+        values = [x.flatten(1, 2)[:, : starts[-1]] for x in self.format.decode(planes, self.scales)]
 
         def held_below(position: int) -> int:
-            page, offset = divmod(max(0, position), self.tokens_per_page)
+            page, offset = divmod(max(0, position - start), self.tokens_per_page)
             return min(starts[page] + offset, starts[min(page + 1, len(pages))])
 
-        return k, v, held_below
+        return values, held_below
 
-    def _rows(self, page: int, index: int, length: int) -> int:
-        return min(self.tokens_per_page, length - index * self.tokens_per_page) if page >= 0 else 0
+    def _rows(self, page: int, index: int, stop: int) -> int:
+        return min(self.tokens_per_page, stop - index * self.tokens_per_page) if page >= 0 else 0

@@ -75,6 +75,14 @@ def bind(op: str, operands: Sequence[Operand], tensors: Sequence[torch.Tensor | 
     return sizes
 
 
+def same_dtype(op: str, tensors: dict[str, torch.Tensor]) -> None:
+    """Raise KVC551 unless the tensors, by argument, have the dtype of the first."""
+    (first, like), *others = tensors.items()
+    for argument, tensor in others:
+        if tensor.dtype != like.dtype:
+            raise wrong(op, argument, f"dtype is {_name(tensor.dtype)}, that of {first} is {_name(like.dtype)}")
+
+
 def _bind_axes(op: str, operand: Operand, tensor: torch.Tensor, sizes: dict[str, Any]) -> None:
     shape, extents = tensor.shape, operand.extents
     if operand.any_rank:

@@ -10,6 +10,9 @@ SMOLLM2 = Shape(
     heads=9, kv_heads=3, head_dim=64, v_head_dim=64, rope_dim=64, tokens_per_page=32, dtype=torch.float32
 )  # SmolLM2-135M
 LLAMA3_8B = replace(SMOLLM2, heads=32, kv_heads=8, head_dim=128, v_head_dim=128, rope_dim=128, dtype=torch.bfloat16)
+DEEPSEEK_V2_LITE = replace(
+    LLAMA3_8B, heads=16, latent_dim=512, nope_dim=128, rope_dim=64, v_head_dim=128, tokens_per_page=64
+)
 
 
 def decode(model: Shape, length: int, sequences: int = 1, **changes: object) -> Shape:

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import torch
 
-from kvc.ops.codecs import CODECS, codec_of, encode_fields, scale_operand
-from kvc.ops.paging import layout_of, write_planes
+from kvc.ops.codecs import CODECS, KV, RowFormat, codec_of, row_fields, row_format, scale_operand
+from kvc.ops.paging import write_planes
 
 Example = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -30,6 +30,8 @@ class Shape:
     head_dim: int = 32
     v_head_dim: int = 32
     rope_dim: int = 32
+    latent_dim: int = 48
+    nope_dim: int = 16
     tokens_per_page: int = 16
     encoding: str = "fp8"
     dtype: torch.dtype = torch.bfloat16
@@ -72,7 +74,8 @@ def _generator(name: str) -> torch.Generator:
     return torch.Generator().manual_seed(zlib.crc32(name.encode()))
 
 
-def _normal(name: str, *size: int) -> torch.Tensor:
+def normal(name: str, *size: int) -> torch.Tensor:
+    """Standard normal fp32 numbers, the same for the same name and size."""
     return torch.randn(*size, generator=_generator(name))
 
 
@@ -80,13 +83,16 @@ def activations(shape: Shape, name: Literal["q", "k", "v"], tokens: int | None =
     """q ``[T, H, D]``, k ``[T, Hk, D]`` or v ``[T, Hk, V]`` in the activation dtype."""
     heads = shape.heads if name == "q" else shape.kv_heads
     dim = shape.v_head_dim if name == "v" else shape.head_dim
-    return _normal(name, shape.tokens if tokens is None else tokens, heads, dim).to(shape.dtype)
+    return normal(name, shape.tokens if tokens is None else tokens, heads, dim).to(shape.dtype)
 
 
-def scale_for(encoding: str, field: Literal["k", "v"]) -> torch.Tensor | None:
-    """A scale operand f32 [2], other than 1 and not a power of two; None where the encoding takes none."""
-    codec = codec_of("example", encoding).name
-    return scale_operand(codec, {"k": 0.03, "v": 0.07}[field]) if CODECS[codec].factor else None
+_SCALES = {"k": 0.03, "v": 0.07, "q": 0.05, "latent": 0.04, "rope": 0.04}  # neither 1 nor powers of two
+
+
+def scale_for(encoding: str, field: str) -> torch.Tensor | None:
+    """The scale operand f32 [2] of a field in an encoding or codec; None where it takes none."""
+    codec = CODECS.get(encoding) or codec_of("example", encoding, field)
+    return scale_operand(codec.name, _SCALES[field]) if codec.factor else None
 
 
 def table(shape: Shape) -> torch.Tensor:
@@ -147,25 +153,27 @@ def empty_pool(shape: Shape) -> torch.Tensor:
 
 def page_bytes(shape: Shape) -> int:
     """Bytes of a page."""
-    return _layout(shape).page_bytes
+    return _row(shape).layout(shape.tokens_per_page).page_bytes
 
 
-def _layout(shape: Shape) -> Any:
-    heads, dims = (shape.kv_heads, shape.kv_heads), (shape.head_dim, shape.v_head_dim)
-    return layout_of(shape.encoding, heads, dims, shape.tokens_per_page)
+def _row(shape: Shape) -> RowFormat:
+    fields = row_fields(KV, (shape.kv_heads,) * 2, (shape.head_dim, shape.v_head_dim))
+    return row_format("example", shape.encoding, fields)
 
 
 def planes(shape: Shape) -> list[torch.Tensor]:
     """Encoded K and V of this step's tokens, in page order."""
     scales = [scale_for(shape.encoding, "k"), scale_for(shape.encoding, "v")]
-    return encode_fields(
-        codec_of("example", shape.encoding), [activations(shape, "k"), activations(shape, "v")], scales
-    )
+    return _row(shape).encode([activations(shape, "k"), activations(shape, "v")], scales)
+
+
+def whole(shape: Shape) -> Shape:
+    """The step that gives every sequence all of its tokens at once."""
+    return replace(shape, committed=(0,) * len(shape.own), own=shape.lengths, padding=0)
 
 
 def pool(shape: Shape) -> torch.Tensor:
     """A pool with random K and V in every row that a sequence holds after this step and 0xFF in all others."""
-    every = replace(shape, committed=(0,) * len(shape.own), own=shape.lengths, padding=0)
-    filled = empty_pool(shape)
-    write_planes(filled, planes(every), rows(every), _layout(shape))
+    filled, every = empty_pool(shape), whole(shape)
+    write_planes(filled, planes(every), rows(every), _row(shape).layout(shape.tokens_per_page))
     return filled

@@ -9,17 +9,11 @@ from typing import Any
 
 import torch
 
-from kvc.encodings import ENCODINGS, Encoding, Field, PageLayout, PartFormat, page_layout
+from kvc.encodings import Encoding, Field, PageLayout, PartFormat, page_layout
 from kvc.ops.axes import known, wrong
+from kvc.ops.codecs import row_fields, row_format
 
 _RAW = Encoding("raw", "raw", (PartFormat("data", "uint8", 8),), "none", "planes that are bytes already")
-
-
-@lru_cache(maxsize=256)
-def layout_of(encoding: str, heads: tuple[int, ...], dims: tuple[int, ...], tokens_per_page: int) -> PageLayout:
-    """The page of a row of fields ``heads[i] x dims[i]`` stored in an encoding."""
-    fields = tuple(Field(str(i), *size) for i, size in enumerate(zip(heads, dims, strict=True)))
-    return page_layout(ENCODINGS[encoding], fields, tokens_per_page)
 
 
 @lru_cache(maxsize=256)
@@ -41,15 +35,21 @@ def check_pool(op: str, pool: torch.Tensor, layout: PageLayout) -> None:
 
 
 def check_encoded_pool(
-    op: str, pool: torch.Tensor, encoding: str, heads: Sequence[Any], dims: Sequence[Any], tokens_per_page: int
+    op: str,
+    pool: torch.Tensor,
+    encoding: str,
+    names: Sequence[str],
+    heads: Sequence[Any],
+    dims: Sequence[Any],
+    tokens_per_page: int,
 ) -> None:
-    """`check_pool` for fields in an encoding; what is symbolic is not checked."""
+    """`check_pool` for named fields in an encoding; what is symbolic is not checked."""
     if tokens_per_page < 1:
         raise wrong(op, "tokens_per_page", f"is {tokens_per_page}, expected 1 or more")
     if not known(*heads, *dims):
         return
     try:
-        layout = layout_of(encoding, tuple(heads), tuple(dims), tokens_per_page)
+        layout = row_format(op, encoding, row_fields(names, heads, dims)).layout(tokens_per_page)
     except ValueError as error:
         raise wrong(op, "encoding", f"{encoding}: {error}") from error
     check_pool(op, pool, layout)

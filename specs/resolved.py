@@ -179,6 +179,19 @@ class ScaleSource:
     kind: Literal["none", "unit", "values"]
     values: tuple[tuple[str, float], ...] = ()
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Fields with a scale."""
+        return tuple(field for field, _ in self.values)
+
+
+@dataclass(frozen=True)
+class ContextAttention:
+    """What Q, K and V of context attention are: of the activation dtype (`act`), or `fp8` under scales of q, k, v."""
+
+    dtype: Literal["act", "fp8"] = "act"
+    scales: ScaleSource = ScaleSource("none")
+
 
 @dataclass(frozen=True)
 class Retained:
@@ -209,6 +222,7 @@ class LayerRun:
     source: Source
     retain: Retained | None = None
     shards: int = 1
+    context: ContextAttention = ContextAttention()
 
     @property
     def layers(self) -> range:

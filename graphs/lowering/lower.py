@@ -6,6 +6,7 @@ from dataclasses import asdict
 from kvc.encodings import ENCODINGS
 from kvc.graphs.graph import Graph
 from kvc.graphs.lowering.gqa import lower_gqa
+from kvc.graphs.lowering.mla import lower_mla
 from kvc.graphs.lowering.signature import Signature, make_signature
 from kvc.graphs.lowering.step import step_sections
 from kvc.graphs.program import PHASES, Binding, Constant, Phase, Program
@@ -13,7 +14,7 @@ from kvc.ops.rope_table import rope_table, table_digest
 from kvc.plan.types import Plan
 from kvc.specs.resolved import LayerRun, ResolvedSpec, Rope
 
-LAYER_KINDS: dict[str, Callable[[str, Signature, Phase], Graph]] = {"gqa": lower_gqa}
+LAYER_KINDS: dict[str, Callable[[str, Signature, Phase], Graph]] = {"gqa": lower_gqa, "mla": lower_mla}
 
 
 def lower(spec: ResolvedSpec, plan: Plan) -> Program:

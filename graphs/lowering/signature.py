@@ -12,7 +12,7 @@ class Signature:
     """Everything that changes a layer's graph; equal signatures share one graph a phase.
 
     ``lifecycles`` and ``pages_per_slot`` are those of every pool of the plan: the page tables of a step are made
-    together.
+    together; ``chunk_tokens`` of a cached prefix are expanded at once where a layer expands its rows.
     """
 
     run: LayerRun
@@ -21,13 +21,15 @@ class Signature:
     dtype: str
     lifecycles: tuple[int, ...]
     pages_per_slot: tuple[int, ...]
+    chunk_tokens: int
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for layers that share graphs: position, spec line and the values of scales do not count."""
         run = self.run
-        scaled = tuple(field for field, _ in run.scales.values)
-        return run.shape, run.coverage, run.encoding, run.tokens_per_page, run.domain, scaled, self.pool, self.dtype
+        stored = (run.encoding, run.scales.fields, run.tokens_per_page)
+        context = (run.context.dtype, run.context.scales.fields)
+        return run.shape, run.coverage, stored, context, run.domain, self.pool, self.dtype, self.chunk_tokens
 
     def describe(self) -> dict[str, Any]:
         """Plain data for the manifest: what the callers of a layer graph must know."""
@@ -53,4 +55,11 @@ def make_signature(spec: ResolvedSpec, plan: Plan, run: LayerRun, buffer: Buffer
         spec.dtype,
         tuple(pool.lifecycle for pool in plan.pools),
         tuple(pool.pages_per_slot for pool in plan.pools),
+        _chunk_tokens(spec, run),
     )
+
+
+def _chunk_tokens(spec: ResolvedSpec, run: LayerRun) -> int:
+    """Cached tokens that are expanded at once: as many as a step may bring itself, in whole pages."""
+    pages = -(-min(spec.target.max_tokens, spec.target.max_seq_len) // run.tokens_per_page)
+    return pages * run.tokens_per_page

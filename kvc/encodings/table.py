@@ -36,9 +36,9 @@ class PartFormat:
 class Encoding:
     """How every field of a row is stored.
 
-    ``codec`` names the rule in docs/semantics.md and the folder in `kvc.ops.codecs`; ``scale`` says whether a field
-    needs a scale operand (`field`) or none, ``scale_of`` which field's operand a field uses where it has none of its
-    own (MLA: the latent's for the rope too).
+    ``codec`` names the rule in docs/semantics.md and the folder in `kvc.ops.codecs`, ``codecs`` those of fields that
+    have another one; ``scale`` says whether a field needs a scale operand (`field`) or none, ``scale_of`` which field's
+    operand a field uses where it has none of its own (MLA: the latent's for the rope too).
 
     A page is a plane for every field of every part, in the order of ``parts``; where ``rows`` is given, parts are kept
     together instead: each of its tuples of (part, field) is one plane of whole rows. ``widths`` are the only widths of
@@ -54,13 +54,45 @@ class Encoding:
     rows: tuple[tuple[tuple[str, str], ...], ...] = ()
     widths: tuple[tuple[str, int], ...] = ()
     page_multiple: int = 1
+    codecs: tuple[tuple[str, str], ...] = ()
+
+    def codec_of(self, field: str) -> str:
+        """The codec of a field."""
+        return dict(self.codecs).get(field, self.codec)
+
+    def parts_of(self, field: str) -> tuple[PartFormat, ...]:
+        """What is stored of a field, in the order of ``parts``."""
+        return tuple(part for part in self.parts if part.has(field))
+
+    def planes_of(self, fields: tuple[str, ...]) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The parts that each plane of a page holds, as (index of the field, index of the part in `parts_of` it).
+
+        One part a plane, in the order of ``parts``, or several where rows are kept whole.
+        """
+        if self.rows:
+            return tuple(
+                tuple((fields.index(name), self._place(part, name)) for part, name in row) for row in self.rows
+            )
+        return tuple(
+            ((index, self.parts_of(field).index(part)),)
+            for part in self.parts
+            for index, field in enumerate(fields)
+            if part.has(field)
+        )
+
+    def _place(self, part: str, field: str) -> int:
+        return [one.name for one in self.parts_of(field)].index(part)
+
+    def scale_field(self, field: str, fields: tuple[str, ...]) -> str:
+        """Whose scale operand ``field`` of ``fields`` is stored under."""
+        shared = dict(self.scale_of).get(field)
+        return shared if shared in fields else field
 
     def scale_fields(self, fields: tuple[str, ...]) -> tuple[str, ...]:
         """Those of ``fields`` that have a scale operand of their own."""
         if self.scale == "none":
             return ()
-        shared = dict(self.scale_of)
-        return tuple(field for field in fields if shared.get(field) not in fields)
+        return tuple(field for field in fields if self.scale_field(field, fields) == field)
 
 
 _LATENT, _ROPE = ("latent",), ("rope",)
@@ -85,7 +117,7 @@ _TABLE = (
     ),
     Encoding(
         "nvfp4_rope_fp8",
-        "nvfp4_rope_fp8",
+        "nvfp4",
         (
             PartFormat("data", "e2m1", 4, fields=_LATENT),
             PartFormat("data", "e4m3", 8, fields=_ROPE),
@@ -94,10 +126,11 @@ _TABLE = (
         "field",
         "latent as nvfp4, rope as fp8 under its own scale",
         scale_of=(),
+        codecs=(("rope", "fp8"),),
     ),
     Encoding(
         "nvfp4_residual",
-        "nvfp4_residual",
+        "nvfp4",
         (
             PartFormat("data", "e2m1", 4, fields=_LATENT),
             PartFormat("data", "e2m1 main, e2m1 residual", 8, fields=_ROPE),
@@ -106,10 +139,11 @@ _TABLE = (
         ),
         "field",
         "latent as nvfp4, rope as nvfp4 and the nvfp4 of what that leaves",
+        codecs=(("rope", "nvfp4_residual"),),
     ),
     Encoding(
         "fp8_ds_mla",
-        "fp8_ds_mla",
+        "fp8_block",
         (
             PartFormat("data", "e4m3", 8, fields=_LATENT),
             PartFormat("scales", "float32", 32, group=128, fields=_LATENT),
@@ -119,10 +153,11 @@ _TABLE = (
         "whole rows of 656 bytes: 512 e4m3, 4 fp32 scales, 64 bf16 rope",
         rows=((("data", "latent"), ("scales", "latent"), ("data", "rope")),),
         widths=(("latent", 512), ("rope", 64)),
+        codecs=(("rope", "bf16"),),
     ),
     Encoding(
         "fp8_ds_mla_v4",
-        "fp8_ds_mla_v4",
+        "fp8_block_v4",
         (
             PartFormat("data", "e4m3", 8, fields=_LATENT),
             PartFormat("data", "bfloat16", 16, fields=_ROPE),
@@ -133,10 +168,11 @@ _TABLE = (
         rows=((("data", "latent"), ("data", "rope")), (("scales", "latent"),)),
         widths=(("latent", 448), ("rope", 64)),
         page_multiple=576,
+        codecs=(("rope", "bf16"),),
     ),
     Encoding(
         "index_key",
-        "index_key",
+        "fp8_block",
         (PartFormat("data", "e4m3", 8), PartFormat("scales", "float32", 32, group=128)),
         "none",
         "e4m3 and one fp32 scale per 128: the key of an indexer",

@@ -106,18 +106,20 @@ class Cache:
             derived = run.run(sections) if run else {}
             self._values[phase] = sections | {f"prologue.{name}": value for name, value in derived.items()}
 
-    def layer(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Attention of model layer ``layer`` over the step's rows; stores k and v.
+    def layer(self, layer: int, *values: torch.Tensor) -> torch.Tensor:
+        """Attention of model layer ``layer`` over the step's rows; stores what the layer keeps of them.
 
-        q ``[T, H, D]``, k ``[T, Hk, D]``, v ``[T, Hk, V]`` before RoPE, in the program's dtype; returns ``[T, H, V]``.
+        ``values`` are the inputs of the layer's graph, before RoPE, in the program's dtype. `gqa`: q ``[T, H, D]``, k
+        ``[T, Hk, D]``, v ``[T, Hk, V]``; `mla`: q_nope ``[T, H, N]``, q_rope ``[T, H, R]``, latent ``[T, C]`` (normed),
+        k_rope ``[T, R]``, these two with or without an axis of one head. Returns ``[T, H, V]``.
         T is ``step.tokens``, or ``step.padded_tokens`` for a caller whose inputs are bucket-sized (padding rows of the
-        output are 0). KVC505 without an open step, KVC506 for a wrong layer, shape, dtype or device.
+        output are 0). KVC505 without an open step, KVC506 for a wrong layer, number of inputs, shape, dtype or device.
         """
         step = self._open_step("layer")
         bound = self._layer(layer)
-        inputs = {"input.q": q, "input.k": k, "input.v": v}
-        self._check_inputs(layer, step, inputs)
-        padded = q.shape[0] == step.padded_tokens
+        inputs = self._named_inputs(layer, values)
+        tokens = self._check_inputs(layer, step, inputs)
+        padded = tokens == step.padded_tokens
         parts, start = [], 0
         for part in step.parts:
             count = part.padded_tokens if padded else part.tokens
@@ -222,11 +224,26 @@ class Cache:
             for (signature, _), graph in self.program.graphs.items()
         }
 
-    def _check_inputs(self, layer: int, step: Step, inputs: Tensors) -> None:
-        rows = inputs["input.q"].shape[:1]
+    def _named_inputs(self, layer: int, values: Sequence[torch.Tensor]) -> Tensors:
+        """The inputs by placeholder; fields of one head get the axis of it where the caller left it out."""
+        shapes = self._shapes[self.program.bindings[layer].signature]
+        if len(values) != len(shapes):
+            names = ", ".join(name.removeprefix("input.") for name in shapes)
+            raise fail("KVC506", f"layer {layer}: {len(values)} inputs are given, expected {len(shapes)}: {names}")
+        return {
+            name: x[:, None] if shape[:1] == (1,) and x.ndim == len(shape) else x
+            for (name, (shape, _)), x in zip(shapes.items(), values, strict=True)
+        }
+
+    def _check_inputs(self, layer: int, step: Step, inputs: Tensors) -> int:
+        """The rows that are given; KVC506 where an input does not fit."""
+        first = next(iter(inputs))
+        rows = inputs[first].shape[:1]
         allowed = sorted({step.tokens, step.padded_tokens})
         if not rows or rows[0] not in allowed:
-            raise _wrong_input(layer, "q", f"{list(rows)} rows", f"{' or '.join(map(str, allowed))} rows")
+            raise _wrong_input(
+                layer, first.removeprefix("input."), f"{list(rows)} rows", f"{' or '.join(map(str, allowed))} rows"
+            )
         for name, (shape, dtype) in self._shapes[self.program.bindings[layer].signature].items():
             x = inputs[name]
             if (tuple(x.shape), x.dtype, x.device.type) != ((*rows, *shape), dtype, self.device.type):
@@ -234,6 +251,7 @@ class Cache:
                 raise _wrong_input(
                     layer, name.removeprefix("input."), f"{x.dtype} {list(x.shape)} on {x.device}", expected
                 )
+        return rows[0]
 
 
 def _wrong_input(layer: int, name: str, got: str, expected: str) -> KvcError:

@@ -2,9 +2,9 @@
 
 import torch
 
-from kvc.ops.codecs import codec_of, encode_fields
-from kvc.ops.paging import layout_of, write_planes
-from kvc.ops.rope.reference import rope
+from kvc.ops.codecs import KV, row_fields, row_format
+from kvc.ops.paging import write_planes
+from kvc.ops.rope.reference import rotated_copy
 
 
 def append_gqa(
@@ -27,25 +27,17 @@ def append_gqa(
 
     pool uint8 [P, page_bytes], written in place; q [T, H, D], k [T, Hk, D], v [T, Hk, V] in activation dtypes, before
     RoPE; table f32 [M, R], positions i32 [T] and layout as in kvc::rope, all three None: no RoPE; rows i32 [T] as in
-    kvc::store_rows; scales f32 [2] = [scale, factor] where the encoding takes them, else None.
+    kvc::store_rows; scales f32 [2] = [scale, factor] where the encoding takes them, else None. v may hold its codes
+    already (uint8), where the encoding is fp8.
     Returns q rotated [T, H, D], empty [0, Hk, D] where no q is given, and k rotated [T, Hk, D], empty [0, Hk, D]
     unless ``keep_k``.
     Errors, all before anything is written: KVC551 shapes and dtypes, KVC552 position or row out of range, KVC553 a row
     given twice, KVC554 encoding or layout. Source: docs/semantics.md.
     """
     nothing = k.new_empty((0, *k.shape[1:]))
-    q_rotated = nothing if q is None else _rotate(q, table, positions, layout)
-    k_rotated = _rotate(k, table, positions, layout)
-    planes = encode_fields(codec_of("append_gqa", encoding), (k_rotated, v), (k_scale, v_scale))
-    dims = (k.shape[2], v.shape[2])
-    write_planes(pool, planes, rows, layout_of(encoding, (k.shape[1], v.shape[1]), dims, tokens_per_page))
+    q_rotated = nothing if q is None else rotated_copy(q, table, positions, layout)
+    k_rotated = rotated_copy(k, table, positions, layout)
+    row = row_format("append_gqa", encoding, row_fields(KV, (k.shape[1], v.shape[1]), (k.shape[2], v.shape[2])))
+    planes = row.encode((k_rotated, v), (k_scale, v_scale))
+    write_planes(pool, planes, rows, row.layout(tokens_per_page))
     return q_rotated, k_rotated if keep_k else nothing.clone()
-
-
-def _rotate(
-    x: torch.Tensor, table: torch.Tensor | None, positions: torch.Tensor | None, layout: str | None
-) -> torch.Tensor:
-    """``x`` with positions encoded; a copy without a table, since results of an op are never its arguments."""
-    if table is None or positions is None or layout is None:
-        return x.clone()
-    return rope(x, table, positions, layout=layout)

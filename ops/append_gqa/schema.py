@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, wrong
-from kvc.ops.codecs import codec_of
+from kvc.ops.codecs.rows import KV, check_codes, check_scales
 from kvc.ops.paging import check_encoded_pool
 from kvc.ops.rope.schema import check_rotation
 from kvc.ops.values import check_range, check_write_rows
@@ -19,7 +19,7 @@ OPERANDS = (
     Operand("pool", "P page_bytes", BYTES),
     Operand("q", "T H D", ACTIVATIONS, optional=True),
     Operand("k", "T Hk D", ACTIVATIONS),
-    Operand("v", "T Hk V", ACTIVATIONS),
+    Operand("v", "T Hk V", ACTIVATIONS | BYTES),
     Operand("table", "M R", FLOAT32, optional=True),
     Operand("positions", "T", INT32, optional=True),
     Operand("rows", "T", INT32),
@@ -37,13 +37,12 @@ def check(
         raise wrong("append_gqa", "positions", "go with table: give both or neither")
     if (tensors[4] is None) != (layout is None):
         raise wrong("append_gqa", "layout", "goes with table: give both or neither")
-    codec = codec_of("append_gqa", encoding)
-    codec.check_scale("append_gqa", "k_scale", tensors[7])
-    codec.check_scale("append_gqa", "v_scale", tensors[8])
+    check_scales("append_gqa", encoding, [("k", "k_scale", tensors[7]), ("v", "v_scale", tensors[8])])
+    check_codes("append_gqa", encoding, "v", "v", tensors[3])
     if layout is not None:
         check_rotation("append_gqa", sizes["R"], sizes["D"], layout)
     heads, dims = (sizes["Hk"],) * 2, (sizes["D"], sizes["V"])
-    check_encoded_pool("append_gqa", tensors[0], encoding, heads, dims, tokens_per_page)
+    check_encoded_pool("append_gqa", tensors[0], encoding, KV, heads, dims, tokens_per_page)
     return sizes
 
 

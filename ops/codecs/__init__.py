@@ -4,6 +4,17 @@ A codec turns values ``[..., dim]`` into planes ``uint8 [..., row_bytes]``, one 
 scales), and back. The ops `quantize_<codec>` and `dequantize_<codec>` are generated from the table.
 """
 
-from kvc.ops.codecs.table import CODECS, Codec, codec_of, encode_fields, scale_operand
+from kvc.ops.codecs.rows import KV, MLA, RowFormat, row_fields, row_format
+from kvc.ops.codecs.table import CODECS, Codec, codec_of, scale_operand
 
-__all__ = ["CODECS", "Codec", "codec_of", "encode_fields", "scale_operand"]
+__all__ = [
+    "CODECS",
+    "KV",
+    "MLA",
+    "Codec",
+    "RowFormat",
+    "codec_of",
+    "row_fields",
+    "row_format",
+    "scale_operand",
+]

@@ -1,6 +1,8 @@
 """The ops `quantize_<codec>` and `dequantize_<codec>`, generated from the table of codecs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import lcm
 from typing import Any
 
 import torch
@@ -24,11 +26,15 @@ def row_bytes(op: str, codec: Codec, width: Any) -> list[Any]:
         raise wrong(op, "x", f"axis X: {error}") from error
 
 
-def _width(op: str, codec: Codec, row_bytes: Any) -> Any:
-    data = codec.parts[0]
-    width = row_bytes * 8 * data.group // data.bits
-    if known(row_bytes) and data.row_bytes(width) != row_bytes:
-        raise wrong(op, data.name, f"axis X is {row_bytes}, expected whole values of {data.bits} bits")
+def _width(op: str, codec: Codec, planes: Sequence[torch.Tensor]) -> Any:
+    """Values of a row, from the planes that hold them."""
+    data, size = codec.parts[0], planes[0].shape[-1]
+    width = size * 8 * data.group // data.bits
+    if known(size) and data.row_bytes(width) != size:
+        raise wrong(op, data.name, f"axis X is {size}, expected whole values of {data.bits} bits")
+    for part, plane, expected in zip(codec.parts[1:], planes[1:], row_bytes(op, codec, width)[1:], strict=True):
+        if known(plane.shape[-1], expected) and plane.shape[-1] != expected:
+            raise wrong(op, part.name, f"axis X is {plane.shape[-1]}, expected {expected} for {width} values")
     return width
 
 
@@ -52,7 +58,7 @@ def _quantize(codec: Codec) -> OpDef:
     reference.__doc__ = _QUANTIZE_DOC.format(codec=codec.name, parts=_parts(codec))
 
     def example(shape: Shape) -> Example:
-        return (activations(shape, "k"), scale_for(codec.name, "k")), {}
+        return (_values(shape, codec), scale_for(codec.name, "k")), {}
 
     returns = "Tensor" if single else "(" + ", ".join(["Tensor"] * len(codec.parts)) + ")"
     return OpDef(f"{name}(Tensor x, Tensor? scale) -> {returns}", check, fake, reference, example)
@@ -60,14 +66,14 @@ def _quantize(codec: Codec) -> OpDef:
 
 def _dequantize(codec: Codec) -> OpDef:
     name = f"dequantize_{codec.name}"
-    operands = (*(Operand(p.name, "... X" if i == 0 else "... _", BYTES) for i, p in enumerate(codec.parts)), _SCALE)
+    operands = (*(Operand(part.name, f"... X{i}", BYTES) for i, part in enumerate(codec.parts)), _SCALE)
 
     def check(*tensors: torch.Tensor, dtype: torch.dtype) -> Any:
-        sizes = bind(name, operands, tensors)
+        bind(name, operands, tensors)
         codec.check_scale(name, "scale", tensors[-1])
         if dtype not in ACTIVATIONS:
             raise wrong(name, "dtype", f"is {dtype}, expected an activation dtype")
-        return _width(name, codec, sizes["X"])
+        return _width(name, codec, tensors[:-1])
 
     def fake(*tensors: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return tensors[0].new_empty((*tensors[0].shape[:-1], check(*tensors, dtype=dtype)), dtype=dtype)
@@ -79,11 +85,17 @@ def _dequantize(codec: Codec) -> OpDef:
 
     def example(shape: Shape) -> Example:
         scale = scale_for(codec.name, "k")
-        return (*codec.encode(activations(shape, "k"), scale), scale), {"dtype": shape.dtype}
+        return (*codec.encode(_values(shape, codec), scale), scale), {"dtype": shape.dtype}
 
     planes = ", ".join(f"Tensor {part.name}" for part in codec.parts)
     schema = f"{name}({planes}, Tensor? scale, *, ScalarType dtype) -> Tensor"
     return OpDef(schema, check, fake, reference, example)
+
+
+def _values(shape: Shape, codec: Codec) -> torch.Tensor:
+    """K of a shape, in heads that divide into the codec's groups."""
+    group = max(part.group for part in codec.parts)
+    return activations(replace(shape, head_dim=lcm(shape.head_dim, group)), "k")
 
 
 def _parts(codec: Codec) -> str:

@@ -9,7 +9,7 @@ import torch
 from kvc.diagnostics import fail
 from kvc.encodings import ENCODINGS, PartFormat
 from kvc.ops.axes import wrong
-from kvc.ops.codecs import bf16, fp8, fp32
+from kvc.ops.codecs import bf16, fp8, fp8_block, fp32
 
 MAX_SCALE = 2.0**119  # 448, the largest e4m3 code, times a larger scale is no finite fp32 number
 
@@ -42,16 +42,23 @@ CODECS: dict[str, Codec] = {
     "fp32": Codec("fp32", ENCODINGS["fp32"].parts, fp32.encode, fp32.decode),
     "bf16": Codec("bf16", ENCODINGS["bf16"].parts, bf16.encode, bf16.decode),
     "fp8": Codec("fp8", ENCODINGS["fp8"].parts, fp8.encode, fp8.decode, fp8.factor),
+    "fp8_block": Codec("fp8_block", ENCODINGS["index_key"].parts, fp8_block.encode, fp8_block.decode),
 }
 
 
-def codec_of(op: str, encoding: str) -> Codec:
-    """The codec of an encoding; raises KVC554 for one that is not known or has no codec."""
+def codec_of(op: str, encoding: str, field: str = "") -> Codec:
+    """The codec of a field in an encoding; raises KVC554 for an encoding that is not known or has no such codec."""
     found = ENCODINGS.get(encoding)
-    if found is None or found.codec not in CODECS:
+    name = found.codec_of(field) if found else ""
+    if name not in CODECS:
         known = "has no codec yet" if found else "is not known"
-        raise fail("KVC554", f"kvc::{op}: encoding {encoding!r} {known}", help=f"one of {', '.join(CODECS)}")
-    return CODECS[found.codec]
+        raise fail("KVC554", f"kvc::{op}: encoding {encoding!r} {known}", help=f"one of {', '.join(_encodings())}")
+    return CODECS[name]
+
+
+def _encodings() -> list[str]:
+    """Encodings whose fields all have a codec."""
+    return [name for name, e in ENCODINGS.items() if {e.codec, *dict(e.codecs).values()} <= CODECS.keys()]
 
 
 def scale_operand(codec: str, value: float) -> torch.Tensor:
@@ -71,9 +78,3 @@ def scale_operand(codec: str, value: float) -> torch.Tensor:
     if value > MAX_SCALE:
         raise fail("KVC555", f"scale {value!r} of codec {codec} is above 2**119: large codes would not be finite")
     return operand
-
-
-def encode_fields(codec: Codec, fields: Planes, scales: Sequence[Scale]) -> list[torch.Tensor]:
-    """Encode the fields of a row; planes in page order: data of all fields, then their block scales."""
-    encoded = [codec.encode(field, scale) for field, scale in zip(fields, scales, strict=True)]
-    return [plane for part in zip(*encoded, strict=True) for plane in part]

@@ -9,5 +9,5 @@ def example(shape: Shape) -> Example:
     scales = [inputs.scale_for(shape.encoding, "k"), inputs.scale_for(shape.encoding, "v")]
     args = inputs.pool(shape), inputs.page_table(shape), inputs.lengths(shape), scales
     heads, dims = [shape.kv_heads] * 2, [shape.head_dim, shape.v_head_dim]
-    sizes = {"heads": heads, "dims": dims, "tokens_per_page": shape.tokens_per_page}
+    sizes = {"fields": ["k", "v"], "heads": heads, "dims": dims, "tokens_per_page": shape.tokens_per_page}
     return args, {"encoding": shape.encoding, "dtype": shape.dtype, **sizes}

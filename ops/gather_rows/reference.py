@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from kvc.ops.codecs import codec_of
-from kvc.ops.paging import layout_of, plane_views
+from kvc.ops.codecs import row_fields, row_format
+from kvc.ops.paging import plane_views
 
 
 def gather_rows(
@@ -15,6 +15,7 @@ def gather_rows(
     scales: Sequence[torch.Tensor | None],
     *,
     encoding: str,
+    fields: Sequence[str],
     heads: Sequence[int],
     dims: Sequence[int],
     tokens_per_page: int,
@@ -23,22 +24,21 @@ def gather_rows(
     """Read and dequantize the rows of every sequence.
 
     pool uint8 [P, page_bytes]; page_table i32 [B, W] page ids, -1 not held; lengths i32 [B] in tokens; one entry a
-    field in scales (f32 [2] = [scale, factor], or None), heads and dims, in page order.
+    field in scales (f32 [2] = [scale, factor], or None), fields (names: k, v or latent, rope), heads and dims.
     Returns one tensor a field, [B, W*tokens_per_page, heads, dim] in ``dtype``: 0 where the row is not below the length
     or its page is -1, whatever bytes lie there.
     Errors: KVC551 shapes, dtypes, fields that do not add up to page_bytes; KVC552 page outside the pool or length
     beyond the table; KVC554 encoding. Source: docs/semantics.md.
     """
-    layout, codec = layout_of(encoding, tuple(heads), tuple(dims), tokens_per_page), codec_of("gather_rows", encoding)
+    row = row_format("gather_rows", encoding, row_fields(fields, heads, dims))
     held = page_table >= 0
     first = torch.arange(page_table.shape[1], device=pool.device) * tokens_per_page
     own = (lengths[:, None] - first)[held]  # rows of each held page that are below the length
     read = torch.arange(tokens_per_page, device=pool.device) < own[:, None]
-    views = plane_views(pool.index_select(0, page_table[held]), layout)
-    fields = []
-    for i, (scale, head, dim) in enumerate(zip(scales, heads, dims, strict=True)):
-        value = codec.decode(views[i :: len(heads)], scale).to(dtype).transpose(1, 2)
+    views = plane_views(pool.index_select(0, page_table[held]), row.layout(tokens_per_page))
+    gathered = []
+    for value, head, dim in zip(row.decode(views, scales), heads, dims, strict=True):
         out = pool.new_zeros((*page_table.shape, tokens_per_page, head, dim), dtype=dtype)
-        out[held] = value.masked_fill(~read[..., None, None], 0)
-        fields.append(out.flatten(1, 2))
-    return fields
+        out[held] = value.to(dtype).transpose(1, 2).masked_fill(~read[..., None, None], 0)
+        gathered.append(out.flatten(1, 2))
+    return gathered

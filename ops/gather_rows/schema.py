@@ -6,13 +6,13 @@ from typing import Any
 import torch
 
 from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, wrong
-from kvc.ops.codecs import codec_of
+from kvc.ops.codecs.rows import check_scales
 from kvc.ops.paging import check_encoded_pool
 from kvc.ops.values import check_range
 
 DEFINITION = (
-    "gather_rows(Tensor pool, Tensor page_table, Tensor lengths, Tensor?[] scales, *, str encoding, int[] heads, "
-    "int[] dims, int tokens_per_page, ScalarType dtype) -> Tensor[]"
+    "gather_rows(Tensor pool, Tensor page_table, Tensor lengths, Tensor?[] scales, *, str encoding, str[] fields, "
+    "int[] heads, int[] dims, int tokens_per_page, ScalarType dtype) -> Tensor[]"
 )
 OPERANDS = (
     Operand("pool", "P page_bytes", BYTES),
@@ -28,6 +28,7 @@ def check(
     scales: Sequence[torch.Tensor | None],
     *,
     encoding: str,
+    fields: Sequence[str],
     heads: Sequence[int],
     dims: Sequence[int],
     tokens_per_page: int,
@@ -36,14 +37,14 @@ def check(
     """Check shapes and dtypes, and that the fields make up the pool's pages; return the sizes."""
     scale_operands = [Operand(f"scales[{i}]", "2", FLOAT32, optional=True) for i in range(len(scales))]
     sizes = bind("gather_rows", (*OPERANDS, *scale_operands), (pool, page_table, lengths, *scales))
-    if not len(heads) == len(dims) == len(scales):
-        raise wrong("gather_rows", "heads", f"names {len(heads)} fields, dims {len(dims)}, scales {len(scales)}")
+    counts = {"fields": len(fields), "heads": len(heads), "dims": len(dims), "scales": len(scales)}
+    if len(set(counts.values())) > 1:
+        raise wrong("gather_rows", "fields", f"differ in number: {', '.join(f'{n} {c}' for n, c in counts.items())}")
     if dtype not in ACTIVATIONS:
         raise wrong("gather_rows", "dtype", f"is {dtype}, expected an activation dtype")
-    codec = codec_of("gather_rows", encoding)
-    for i, scale in enumerate(scales):
-        codec.check_scale("gather_rows", f"scales[{i}]", scale)
-    check_encoded_pool("gather_rows", pool, encoding, heads, dims, tokens_per_page)
+    arguments = (f"scales[{i}]" for i in range(len(scales)))
+    check_scales("gather_rows", encoding, list(zip(fields, arguments, scales, strict=True)))
+    check_encoded_pool("gather_rows", pool, encoding, fields, heads, dims, tokens_per_page)
     return sizes
 
 

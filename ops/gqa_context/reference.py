@@ -3,6 +3,7 @@
 import torch
 
 from kvc.ops.attention import History, attend
+from kvc.ops.codecs import KV, row_fields, row_format
 
 
 def gqa_context(
@@ -34,8 +35,8 @@ def gqa_context(
     """
     out = q.new_zeros((*q.shape[:2], v.shape[2]))
     lse = q.new_full(q.shape[:2], -torch.inf, dtype=torch.float32)
-    dims = (k.shape[2], v.shape[2])
-    history = History(pool, page_table, (k_scale, v_scale), encoding, k.shape[1], dims, tokens_per_page)
+    row = row_format("gqa_context", encoding, row_fields(KV, (k.shape[1],) * 2, (k.shape[2], v.shape[2])))
+    history = History(pool, page_table, row, (k_scale, v_scale), tokens_per_page)
     starts = query_starts.tolist()
     for b, (cached, start, end) in enumerate(zip(committed.tolist(), starts[:-1], starts[1:], strict=True)):
         if start == end:
@@ -43,7 +44,7 @@ def gqa_context(
         keys, values = (x[start:end].float().transpose(0, 1) for x in (k, v))
         seen = 0
         if cached:
-            old_keys, old_values, _ = history.read(b, cached)
+            (old_keys, old_values), _ = history.read(b, 0, cached)
             seen = old_keys.shape[1]
             keys, values = torch.cat((old_keys, keys), 1), torch.cat((old_values, values), 1)
         visible = list(range(seen + 1, seen + 1 + end - start))

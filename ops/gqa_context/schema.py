@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, known, wrong
-from kvc.ops.codecs import codec_of
+from kvc.ops.codecs.rows import KV, check_scales
 from kvc.ops.paging import check_encoded_pool
 from kvc.ops.values import check_range, check_starts
 
@@ -30,11 +30,9 @@ def check(*tensors: Any, encoding: str, tokens_per_page: int, softmax_scale: flo
     """Check shapes, dtypes and encoding; return the sizes."""
     sizes = bind("gqa_context", OPERANDS, tensors)
     check_groups("gqa_context", sizes["H"], sizes["Hk"])
-    codec = codec_of("gqa_context", encoding)
-    codec.check_scale("gqa_context", "k_scale", tensors[7])
-    codec.check_scale("gqa_context", "v_scale", tensors[8])
+    check_scales("gqa_context", encoding, [("k", "k_scale", tensors[7]), ("v", "v_scale", tensors[8])])
     heads, dims = (sizes["Hk"],) * 2, (sizes["D"], sizes["V"])
-    check_encoded_pool("gqa_context", tensors[3], encoding, heads, dims, tokens_per_page)
+    check_encoded_pool("gqa_context", tensors[3], encoding, KV, heads, dims, tokens_per_page)
     return sizes
 
 

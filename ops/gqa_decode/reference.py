@@ -3,6 +3,7 @@
 import torch
 
 from kvc.ops.attention import History, attend
+from kvc.ops.codecs import KV, row_fields, row_format
 
 
 def gqa_decode(
@@ -33,12 +34,12 @@ def gqa_decode(
     """
     out = q.new_zeros((*q.shape[:2], v_head_dim))
     lse = q.new_full(q.shape[:2], -torch.inf, dtype=torch.float32)
-    dims = (q.shape[2], v_head_dim)
-    history = History(pool, page_table, (k_scale, v_scale), encoding, kv_heads, dims, tokens_per_page)
+    row = row_format("gqa_decode", encoding, row_fields(KV, (kv_heads,) * 2, (q.shape[2], v_head_dim)))
+    history = History(pool, page_table, row, (k_scale, v_scale), tokens_per_page)
     queries = q.shape[0] // max(1, lengths.shape[0])
     for b, length in enumerate(lengths.tolist()):
         if length and queries:
-            keys, values, held = history.read(b, length)
+            (keys, values), held = history.read(b, 0, length)
             visible = [held(length - queries + i + 1) for i in range(queries)]
             own = slice(b * queries, (b + 1) * queries)
             out[own], lse[own] = attend(q[own], keys, values, visible, softmax_scale)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, wrong
-from kvc.ops.codecs import codec_of
+from kvc.ops.codecs.rows import KV, check_scales
 from kvc.ops.gqa_context.schema import check_groups
 from kvc.ops.paging import check_encoded_pool
 from kvc.ops.values import check_range
@@ -30,11 +30,9 @@ def check(
     """Check shapes, dtypes and encoding; return the sizes."""
     sizes = bind("gqa_decode", OPERANDS, tensors)
     check_groups("gqa_decode", sizes["H"], kv_heads)
-    codec = codec_of("gqa_decode", encoding)
-    codec.check_scale("gqa_decode", "k_scale", tensors[4])
-    codec.check_scale("gqa_decode", "v_scale", tensors[5])
+    check_scales("gqa_decode", encoding, [("k", "k_scale", tensors[4]), ("v", "v_scale", tensors[5])])
     dims = (sizes["D"], v_head_dim)
-    check_encoded_pool("gqa_decode", tensors[1], encoding, (kv_heads, kv_heads), dims, tokens_per_page)
+    check_encoded_pool("gqa_decode", tensors[1], encoding, KV, (kv_heads,) * 2, dims, tokens_per_page)
     return sizes
 
 

@@ -18,3 +18,12 @@ def rope(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, *, layou
     a, b = x[..., :width].float().unflatten(-1, (-1, 2) if pair == -1 else (2, -1)).unbind(pair)
     turned = torch.stack((a * cos - b * sin, b * cos + a * sin), pair).flatten(-2).to(x.dtype)
     return turned if width == x.shape[-1] else torch.cat((turned, x[..., width:]), -1)
+
+
+def rotated_copy(
+    x: torch.Tensor, table: torch.Tensor | None, positions: torch.Tensor | None, layout: str | None
+) -> torch.Tensor:
+    """``x`` with positions encoded; a copy without a table, since results of an op are never its arguments."""
+    if table is None or positions is None or layout is None:
+        return x.clone()
+    return rope(x, table, positions, layout=layout)

@@ -7,7 +7,7 @@ import torch
 from pass_texts import GOOD, found, node_of
 from tiny_engine import compiled, lowered
 
-from kvc.compiler_passes import scale_rules
+from kvc.compiler_passes import encoded_rows, scale_rules
 from kvc.compiler_passes.scale_rules import phase_conflicts
 from kvc.compiler_passes.stages import Stage
 from kvc.compiler_passes.verifier import verify, verify_graph
@@ -76,7 +76,7 @@ def test_a_phase_that_stores_otherwise(attribute: str) -> None:
 def test_encodings_that_share_a_codec(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planes of a codec may be of any encoding that has it, but all reads mean the same one."""
     shared = {name: replace(ENCODINGS["fp8"], name=name) for name in ("fp8_plain", "fp8_other")}
-    monkeypatch.setattr(scale_rules, "ENCODINGS", shared | {"bf16": ENCODINGS["bf16"]})
+    monkeypatch.setattr(encoded_rows, "ENCODINGS", shared | {"bf16": ENCODINGS["bf16"]})
     graph = parse_graph(GOOD)
     decode = node_of(graph, "kvc.gqa_decode")
     decode.kwargs = decode.kwargs | {"encoding": "fp8_plain"}

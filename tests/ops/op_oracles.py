@@ -5,6 +5,10 @@ import math
 import numpy as np
 import torch
 
+from kvc.capabilities import LAYER_CAPABILITIES
+
+GQA_ENCODINGS = [row.encoding for row in LAYER_CAPABILITIES if row.kind == "gqa"]
+
 
 def naive_attention(q, k, v, visible, scale):
     """One sequence in fp64, token by token and head by head: q [n, H, D], k [L, Hk, D], v [L, Hk, V]."""

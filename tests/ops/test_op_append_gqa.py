@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from op_oracles import GQA_ENCODINGS
 
 from kvc.diagnostics import KvcError
 from kvc.ops import OPS
-from kvc.ops.codecs import CODECS
 from kvc.ops.example_inputs import SHAPES, Shape
 
 ops = torch.ops.kvc
 
 
 @pytest.mark.parametrize("with_rope", [True, False])
-@pytest.mark.parametrize("encoding", CODECS)
+@pytest.mark.parametrize("encoding", GQA_ENCODINGS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equals_the_ops_it_fuses(shape, encoding, with_rope):
     args, kwargs = OPS["append_gqa"].example(replace(SHAPES[shape], encoding=encoding))
@@ -56,7 +56,7 @@ def test_without_q_the_same_bytes_are_stored():
     assert torch.equal(args[0], other[0]) and torch.equal(k, expected) and q.shape == (0, 2, 32)
 
 
-@pytest.mark.parametrize("encoding", CODECS)
+@pytest.mark.parametrize("encoding", GQA_ENCODINGS)
 def test_bytes_do_not_depend_on_the_chunking(encoding):
     shape = Shape(committed=(0,), own=(50,), encoding=encoding)
     args, kwargs = OPS["append_gqa"].example(shape)

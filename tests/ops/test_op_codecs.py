@@ -14,7 +14,7 @@ from op_oracles import naive_e4m3
 from kvc.diagnostics import KvcError
 from kvc.encodings import ENCODINGS
 from kvc.ops import OPS
-from kvc.ops.codecs import CODECS, codec_of, encode_fields, scale_operand
+from kvc.ops.codecs import CODECS, KV, MLA, row_fields, row_format, scale_operand
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data/codec_vectors.json").read_text())
 ops = torch.ops.kvc
@@ -89,16 +89,29 @@ def test_fp8_value_is_one_rounded_product(codes, scale, dtype):
 @pytest.mark.parametrize("name", CODECS)
 def test_non_contiguous_and_empty_inputs(name, dtype):
     scale = scale_operand(name, 0.3) if CODECS[name].factor else None
-    wide = torch.randn(6, 4, 32, generator=torch.Generator().manual_seed(0)).to(dtype)
+    group = max(part.group for part in CODECS[name].parts)
+    wide = torch.randn(6, 4, max(32, 4 * group), generator=torch.Generator().manual_seed(0)).to(dtype)
     quantize, dequantize = OPS[f"quantize_{name}"].overload, OPS[f"dequantize_{name}"].overload
-    for x in (wide.transpose(0, 1), wide[1::2, ::3], wide[..., ::2], wide[..., 1:17], wide[:0]):
-        plane = quantize(x, scale)
-        assert torch.equal(plane, quantize(x.clone(memory_format=torch.contiguous_format), scale))
-        shifted = torch.empty(plane.numel() + 1, dtype=torch.uint8)[1:].view(plane.shape).copy_(plane)  # odd address
-        strided = plane.repeat_interleave(2, -1)[..., ::2]
-        for same in (plane, shifted, strided, plane.transpose(0, 1).contiguous().transpose(0, 1)):
-            values = dequantize(same, scale, dtype=dtype)
-            assert torch.equal(values, dequantize(plane, scale, dtype=dtype)) and values.shape == x.shape
+    for x in (wide.transpose(0, 1), wide[1::2, ::3], wide[..., ::2], wide[..., group : 2 * group], wide[:0]):
+        planes = as_planes(quantize(x, scale))
+        contiguous = as_planes(quantize(x.clone(memory_format=torch.contiguous_format), scale))
+        assert all(torch.equal(a, b) for a, b in zip(planes, contiguous, strict=True))
+        expected = dequantize(*planes, scale, dtype=dtype)
+        for change in (odd_address, strided, lambda p: p.transpose(0, 1).contiguous().transpose(0, 1)):
+            values = dequantize(*map(change, planes), scale, dtype=dtype)
+            assert torch.equal(values, expected) and values.shape == x.shape
+
+
+def as_planes(made):
+    return [made] if isinstance(made, torch.Tensor) else list(made)
+
+
+def odd_address(plane):
+    return torch.empty(plane.numel() + 1, dtype=torch.uint8)[1:].view(plane.shape).copy_(plane)
+
+
+def strided(plane):
+    return plane.repeat_interleave(2, -1)[..., ::2]
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
@@ -136,15 +149,36 @@ def test_scale_of_a_codec_without():
         scale_operand("bf16", 1.0)
 
 
-def test_the_table_follows_the_encodings():
-    for name in CODECS:
-        encoding, codec = ENCODINGS[name], codec_of("test", name)
-        assert codec.parts == encoding.parts and (codec.factor is None) == (encoding.scale == "none")
-        scale = scale_operand(codec.name, 1.0) if codec.factor else None
-        planes = codec.encode(torch.zeros(2, 3, 32), scale)
-        assert [plane.shape for plane in planes] == [(2, 3, part.row_bytes(32)) for part in codec.parts]
+@pytest.mark.parametrize("fields", [KV, MLA])
+@pytest.mark.parametrize("name", [name for name, e in ENCODINGS.items() if e.codec in CODECS])
+def test_codecs_store_the_parts_of_the_encodings(name, fields):
+    encoding = ENCODINGS[name]
+    for field in fields:
+        if parts := encoding.parts_of(field):
+            codec = CODECS[encoding.codec_of(field)]
+            assert [(p.name, p.bits, p.group) for p in codec.parts] == [(p.name, p.bits, p.group) for p in parts]
+            assert codec.factor is None or encoding.scale == "field"
 
 
-def test_fields_are_encoded_in_page_order():
+def test_planes_of_a_row_are_in_page_order():
     k, v = torch.zeros(1, 1, 8), torch.ones(1, 2, 4)
-    assert [plane.shape for plane in encode_fields(CODECS["bf16"], (k, v), (None, None))] == [(1, 1, 16), (1, 2, 8)]
+    row = row_format("test", "bf16", row_fields(KV, (1, 2), (8, 4)))
+    assert [plane.shape for plane in row.encode((k, v), (None, None))] == [(1, 1, 16), (1, 2, 8)]
+
+
+@pytest.mark.parametrize("vector", [*VECTORS["index_key"], *VECTORS["ds_mla"]], ids=lambda v: "-".join(v)[:5])
+def test_fp8_block_vectors(vector):
+    """One rule for the latent of DeepSeek's rows and for the keys of an indexer."""
+    x = read(vector["x_f32"], torch.float32) if "x_f32" in vector else read(vector["x_bf16"], torch.bfloat16)
+    codes, block_scales = ops.quantize_fp8_block.default(x, None)
+    assert torch.equal(codes, read(vector["codes"], torch.uint8))
+    assert torch.equal(block_scales, read(vector["scales"], torch.uint8))
+    values = ops.dequantize_fp8_block.default(codes, block_scales, None, dtype=torch.float32)
+    assert torch.equal(values, read(vector["value"], torch.float32))
+
+
+def test_fp8_block_keeps_nan_to_itself():
+    x = torch.ones(1, 256)
+    x[0, 3] = torch.nan
+    values = ops.dequantize_fp8_block.default(*ops.quantize_fp8_block.default(x, None), None, dtype=torch.float32)
+    assert values[0].isnan().nonzero().flatten().tolist() == [3] and (values.nan_to_num(1.0) == 1).all()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from mla_bad_calls import CASES as MLA_CASES
 
 from kvc.diagnostic_codes import CODES
 from kvc.diagnostics import KvcError
@@ -43,7 +44,7 @@ CASES = [
     ("gather_rows", 2, lambda t: t + 99, "KVC552", "kvc::gather_rows: lengths[0] is 106, expected 0 <= value < 65"),
     ("gather_rows", 2, lambda t: t[:2], "KVC551", "kvc::gather_rows: lengths: axis B is 2, expected 3"),
     ("gather_rows", 3, lambda s: [s[0], None], "KVC551", "kvc::gather_rows: scales[1]: is missing"),
-    ("gather_rows", "heads", lambda _: [2], "KVC551", "heads: names 1 fields, dims 2, scales 2"),
+    ("gather_rows", "heads", lambda _: [2], "KVC551", "fields: differ in number: fields 2, heads 1, dims 2, scales 2"),
     ("gather_rows", "dims", lambda _: [32, 16], "KVC551", "pool: axis page_bytes is 2048, expected 1536"),
     ("gather_rows", "dtype", lambda _: torch.int32, "KVC551", "kvc::gather_rows: dtype: is torch.int32"),
     ("append_gqa", 2, lambda t: t[..., :16], "KVC551", "kvc::append_gqa: k: axis D is 16, expected 32"),
@@ -86,6 +87,7 @@ CASES = [
     ("write_rows", "tokens_per_page", lambda _: 0, "KVC551", "tokens_per_page: is 0"),
     ("write_rows", "tokens_per_page", lambda _: 2**31, "KVC551", "tokens_per_page: is 2147483648"),
     ("write_rows", 0, lambda t: t + 2**27, "KVC552", "expected -1 <= value < 134217728"),
+    *MLA_CASES,
 ]
 
 

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from op_oracles import naive_attention
+from op_oracles import GQA_ENCODINGS, naive_attention
 
 from kvc.ops import OPS
-from kvc.ops.codecs import CODECS
 from kvc.ops.example_inputs import SHAPES, Shape
 
 context = torch.ops.kvc.gqa_context.default
@@ -17,7 +16,7 @@ TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2**-8, torch.float16: 2**-11}
 def expected(args, kwargs):
     """Every sequence in fp64 on the rows that gather_rows reads."""
     q, k, v, pool, table, committed, starts, *scales = args
-    sizes = {"heads": [k.shape[1]] * 2, "dims": [k.shape[2], v.shape[2]]}
+    sizes = {"fields": ["k", "v"], "heads": [k.shape[1]] * 2, "dims": [k.shape[2], v.shape[2]]}
     how = {name: kwargs[name] for name in ("encoding", "tokens_per_page")}
     old = torch.ops.kvc.gather_rows.default(pool, table, committed, scales, **sizes, **how, dtype=torch.float32)
     out = torch.zeros(*q.shape[:2], v.shape[2], dtype=torch.float64)
@@ -42,7 +41,7 @@ def check(args, kwargs):
     return out, lse
 
 
-@pytest.mark.parametrize("encoding", CODECS)
+@pytest.mark.parametrize("encoding", GQA_ENCODINGS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_against_fp64(shape, encoding):
     shape = replace(SHAPES[shape], encoding=encoding)
@@ -83,7 +82,7 @@ def test_own_rows_come_from_k_and_v_and_no_committed_rows_need_no_pool():
         assert all(torch.equal(a, b) for a, b in zip(out, other, strict=True))
 
 
-@pytest.mark.parametrize("encoding", CODECS)
+@pytest.mark.parametrize("encoding", GQA_ENCODINGS)
 @pytest.mark.parametrize("poison", [0x00, 0x7F, 0xAA])
 def test_other_bytes_change_nothing(encoding, poison):
     """Everything but the committed rows is overwritten; the example has 0xFF there."""

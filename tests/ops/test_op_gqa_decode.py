@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from op_oracles import naive_attention
+from op_oracles import GQA_ENCODINGS, naive_attention
 from test_op_gqa_context import keep_committed
 
 from kvc.ops import OPS
-from kvc.ops.codecs import CODECS, codec_of, encode_fields
+from kvc.ops.codecs import KV, row_fields, row_format
 from kvc.ops.example_inputs import SHAPES, Shape
 
 decode = torch.ops.kvc.gqa_decode.default
@@ -18,7 +18,7 @@ TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2**-8, torch.float16: 2**-11}
 def check(args, kwargs):
     """Compare with every sequence in fp64 on the rows that gather_rows reads."""
     q, pool, table, lengths, *scales = args
-    sizes = {"heads": [kwargs["kv_heads"]] * 2, "dims": [q.shape[2], kwargs["v_head_dim"]]}
+    sizes = {"fields": ["k", "v"], "heads": [kwargs["kv_heads"]] * 2, "dims": [q.shape[2], kwargs["v_head_dim"]]}
     how = {name: kwargs[name] for name in ("encoding", "tokens_per_page")}
     rows = torch.ops.kvc.gather_rows.default(pool, table, lengths, scales, **sizes, **how, dtype=torch.float32)
     out, lse = decode(*args, **kwargs)
@@ -35,7 +35,7 @@ def check(args, kwargs):
     return out, lse
 
 
-@pytest.mark.parametrize("encoding", CODECS)
+@pytest.mark.parametrize("encoding", GQA_ENCODINGS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_against_fp64(shape, encoding):
     check(*OPS["gqa_decode"].example(replace(SHAPES[shape], encoding=encoding)))
@@ -69,7 +69,7 @@ def test_pages_not_held_take_no_part(released):
     check(args, kwargs)
 
 
-@pytest.mark.parametrize("encoding", CODECS)
+@pytest.mark.parametrize("encoding", GQA_ENCODINGS)
 @pytest.mark.parametrize("poison", [0x00, 0x7F, 0xAA])
 def test_other_bytes_change_nothing(encoding, poison):
     args, kwargs = OPS["gqa_decode"].example(Shape(encoding=encoding))
@@ -82,14 +82,13 @@ def test_other_bytes_change_nothing(encoding, poison):
     assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
 
 
-@pytest.mark.parametrize("encoding", CODECS)
+@pytest.mark.parametrize("encoding", GQA_ENCODINGS)
 def test_a_draft_that_is_not_finite_changes_no_query_before_it(encoding):
     """Its row is below the length, so only the causal mask hides it."""
     args, kwargs = OPS["gqa_decode"].example(Shape(committed=(14,), own=(2,), encoding=encoding, dtype=torch.float32))
     q, pool, table, *rest = args
     kv = [torch.full((1, 2, 32), torch.nan)] * 2
-    codec = codec_of("test", encoding)
-    planes = encode_fields(codec, kv, rest[1:])
+    planes = row_format("test", encoding, row_fields(KV, (2, 2), (32, 32))).encode(kv, rest[1:])
     torch.ops.kvc.store_rows.default(poisoned := pool.clone(), planes, table[0, :1] * 16 + 15, tokens_per_page=16)
     out, lse = decode(q, poisoned, table, *rest, **kwargs)
     clean, clean_lse = decode(q, pool, table, *rest, **kwargs)

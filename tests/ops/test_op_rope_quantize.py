@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from op_oracles import GQA_ENCODINGS
 
 from kvc.ops import OPS
-from kvc.ops.codecs import CODECS
 from kvc.ops.example_inputs import SHAPES
 
 
-@pytest.mark.parametrize("encoding", CODECS)
+@pytest.mark.parametrize("encoding", GQA_ENCODINGS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equals_rope_then_quantize(shape, encoding):
     (x, table, positions, scale), kwargs = OPS["rope_quantize"].example(replace(SHAPES[shape], encoding=encoding))

@@ -28,6 +28,7 @@ def test_the_table_holds_every_folder_and_codec():
     assert {name: op.mutates for name, op in OPS.items() if op.mutates} == {
         "store_rows": ("pool",),
         "append_gqa": ("pool",),
+        "append_mla": ("pool",),
     }
 
 

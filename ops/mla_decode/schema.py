@@ -1,0 +1,57 @@
+"""Definition, checks and fake kernel of kvc::mla_decode."""
+
+from typing import Any
+
+import torch
+
+from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, same_dtype, wrong
+from kvc.ops.codecs.rows import MLA, check_scales
+from kvc.ops.paging import check_encoded_pool
+from kvc.ops.values import check_range
+
+DEFINITION = (
+    "mla_decode(Tensor q_latent, Tensor q_rope, Tensor pool, Tensor page_table, Tensor lengths, Tensor? latent_scale, "
+    "Tensor? rope_scale, *, str encoding, int tokens_per_page, float softmax_scale) -> (Tensor, Tensor)"
+)
+OPERANDS = (
+    Operand("q_latent", "T H C", ACTIVATIONS),
+    Operand("q_rope", "T H R", ACTIVATIONS),
+    Operand("pool", "P page_bytes", BYTES),
+    Operand("page_table", "B W", INT32),
+    Operand("lengths", "B", INT32),
+    Operand("latent_scale", "2", FLOAT32, optional=True),
+    Operand("rope_scale", "2", FLOAT32, optional=True),
+)
+
+
+def check(*tensors: Any, encoding: str, tokens_per_page: int, softmax_scale: float) -> dict[str, Any]:
+    """Check shapes, dtypes and encoding; return the sizes."""
+    sizes = bind("mla_decode", OPERANDS, tensors)
+    same_dtype("mla_decode", {"q_latent": tensors[0], "q_rope": tensors[1]})
+    scales = [("latent", "latent_scale", tensors[5]), ("rope", "rope_scale", tensors[6])]
+    check_scales("mla_decode", encoding, scales)
+    check_encoded_pool("mla_decode", tensors[2], encoding, MLA, (1, 1), (sizes["C"], sizes["R"]), tokens_per_page)
+    return sizes
+
+
+def check_values(
+    q_latent: torch.Tensor,
+    q_rope: torch.Tensor,
+    pool: torch.Tensor,
+    page_table: torch.Tensor,
+    lengths: torch.Tensor,
+    *scales: Any,
+    tokens_per_page: int,
+    **_: Any,
+) -> None:
+    """Every sequence has as many query tokens, pages lie in the pool, lengths in the table."""
+    tokens, sequences = len(q_latent), len(lengths)
+    if tokens % sequences if sequences else tokens:
+        raise wrong("mla_decode", "q_latent", f"axis T is {tokens}, expected a multiple of the {sequences} sequences")
+    check_range("mla_decode", "page_table", page_table, -1, pool.shape[0])
+    check_range("mla_decode", "lengths", lengths, 0, page_table.shape[1] * tokens_per_page + 1)
+
+
+def fake(q_latent: torch.Tensor, *rest: Any, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Empty results."""
+    return q_latent.new_empty(q_latent.shape), q_latent.new_empty(q_latent.shape[:2], dtype=torch.float32)

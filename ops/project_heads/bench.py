@@ -1,0 +1,8 @@
+"""Benchmark cases of kvc::project_heads: named shapes for `benchmarks/ops.py`."""
+
+from kvc.ops.bench_shapes import DEEPSEEK_V2_LITE, decode
+
+CASES = {
+    "V2-Lite, 1 token at 2048": decode(DEEPSEEK_V2_LITE, 2048),
+    "V2-Lite, 16 tokens at 512": decode(DEEPSEEK_V2_LITE, 512, 16),
+}
