@@ -97,7 +97,7 @@ def test_dynamic_shapes() -> None:
     rewrites, calls = check(layer, lambda: (pool.clone(),), tuple(rest), dynamic=True)
     assert calls == ["append_gqa", "gqa_decode"] and not rewrites.misses
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, options=rewrites.options())
-    for own in ((2, 2, 2), (3, 3, 3), (1, 4, 2)):
+    for own in ((2, 2, 2), (3, 3, 3), (1, 1, 1)):
         pool, *rest = example(replace(SHAPE, own=own))
         eager = pool.clone()
         assert torch.equal(compiled(pool, *rest), layer(eager, *rest)) and torch.equal(pool, eager)
