@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch.fx
 
-from kvc.compat import op_schema
+from kvc.compat import is_op_overload, op_schema
 from kvc.graphs.graph import Graph
 
 Access = tuple[torch.fx.Node, Literal["read", "write"]]
@@ -14,7 +14,7 @@ Access = tuple[torch.fx.Node, Literal["read", "write"]]
 
 def is_call(node: Any) -> bool:
     """Whether ``node`` is an op call; the getitem nodes of multi-output ops are not."""
-    return isinstance(node, torch.fx.Node) and node.op == "call_function" and node.target is not operator.getitem
+    return isinstance(node, torch.fx.Node) and is_op_overload(node.target)
 
 
 def producer(node: torch.fx.Node) -> tuple[torch.fx.Node, int]:
@@ -83,10 +83,10 @@ def access_history(graph: Graph) -> dict[str, str]:
 
 
 def remove_dead(graph: Graph) -> int:
-    """Erase calls whose results nobody takes and that write nothing; returns how many ops went."""
+    """Erase calls whose results nobody takes and that do nothing else; returns how many ops went."""
     removed = 0
     for node in reversed(list(graph.fx.nodes)):
-        if node.op == "call_function" and not node.users and not is_mutating(node):
+        if node.op == "call_function" and not node.users and not is_mutating(node) and not node.is_impure():
             removed += is_call(node)
             graph.fx.erase_node(node)
     return removed

@@ -103,16 +103,22 @@ class Rule(NearMiss):
 
 
 def apply_rules(graph: Graph, rules: Iterable[NearMiss]) -> Rewritten:
-    """Apply rules until none fires; the misses are those that remain at the end."""
-    work, rules, fired = graph.copy(), tuple(rules), 0
+    """Apply rules to a copy until none fires; the misses are those that remain at the end."""
+    work = graph.copy()
+    fired, refused = apply_in_place(work, tuple(rules))
+    misses = tuple(miss_at(work, why.node, why.reason) for why in refused)
+    return Rewritten(work if fired else graph, fired, misses)
+
+
+def apply_in_place(work: Graph, rules: tuple[NearMiss, ...]) -> tuple[int, list[WhyNot]]:
+    """Rewrite ``work`` itself; how often a rule fired, and why those did not whose pattern still matches somewhere."""
+    fired = 0
     while True:
         refused, changed = _sweep(work, rules)
         if not changed:
-            break
+            return fired, refused
         fired += 1
         remove_dead(work)
-    misses = tuple(miss_at(work, why.node, why.reason) for why in refused)
-    return Rewritten(work if fired else graph, fired, misses)
 
 
 def _sweep(work: Graph, rules: tuple[NearMiss, ...]) -> tuple[list[WhyNot], bool]:

@@ -41,7 +41,7 @@ class Graph:
     @property
     def calls(self) -> list[torch.fx.Node]:
         """Op calls in program order; the getitem nodes of multi-output ops are left out."""
-        return [node for node in self.fx.nodes if node.op == "call_function" and node.target is not operator.getitem]
+        return [node for node in self.fx.nodes if is_op_overload(node.target)]
 
     @property
     def outputs(self) -> Mapping[str, torch.fx.Node]:
@@ -88,12 +88,7 @@ def find_op(name: str) -> Any:
 
 def is_op(node: Any, name: str) -> bool:
     """Whether ``node`` is a call of the op written as ``name`` (`kvc.rope`)."""
-    return (
-        isinstance(node, torch.fx.Node)
-        and node.op == "call_function"
-        and node.target is not operator.getitem
-        and op_name(node.target) == name
-    )
+    return isinstance(node, torch.fx.Node) and is_op_overload(node.target) and op_name(node.target) == name
 
 
 def result_values(node: torch.fx.Node) -> tuple[torch.Tensor, ...]:

@@ -4,6 +4,7 @@ Each function names what it touches and which versions were checked; `tests/test
 """
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +15,10 @@ from torch.utils._pytree import tree_leaves
 __all__ = [
     "TorchDispatchMode",
     "attention_implementation",
+    "auto_functionalized",
     "cache_argument",
+    "inductor_config",
+    "inductor_pass",
     "is_op_overload",
     "op_schema",
     "overload_name",
@@ -62,3 +66,32 @@ def overload_name(op: Any) -> str:
 def storage_id(tensor: torch.Tensor) -> int:
     """Equal for tensors that share memory, for as long as one of them lives: the storage's ``_cdata``."""
     return tensor.untyped_storage()._cdata
+
+
+def auto_functionalized() -> Any:
+    """The op that stands for a writing call in inductor's functional graphs: ``auto_functionalized_v2`` of
+    ``torch._higher_order_ops`` (torch 2.11 to 2.13)."""
+    return torch.ops.higher_order.auto_functionalized_v2
+
+
+def inductor_pass(run: Callable[[torch.fx.Graph], None], uuid: Callable[[], Any]) -> Any:
+    """``run`` as inductor takes passes: a ``CustomGraphPass`` of ``torch._inductor.custom_graph_pass``, whose ``uuid``
+    is part of the keys of inductor's caches. Importing inductor takes seconds, so it is done here."""
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+
+    class Pass(CustomGraphPass):
+        def __call__(self, graph: torch.fx.Graph) -> None:
+            run(graph)
+
+        def uuid(self) -> Any:
+            return uuid()
+
+    return Pass()
+
+
+def inductor_config() -> Any:
+    """The module of inductor's settings; its ``post_grad_custom_pre_pass`` runs on every graph after autograd and
+    functionalization (torch 2.11 to 2.13)."""
+    import torch._inductor.config as config
+
+    return config

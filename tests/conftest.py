@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from kvc.cli import main
 
 # The graphs of tests are tiny: threads cost more than they save, and several test processes share the machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# One for all runs: what inductor compiles first on a machine costs half a minute, its own headers.
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / "kvc-tests-inductor"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

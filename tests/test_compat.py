@@ -5,6 +5,7 @@ import inspect
 import pytest
 import torch
 
+import kvc.ops  # noqa: F401  registers what test_auto_functionalized calls
 from kvc import compat
 
 
@@ -75,3 +76,30 @@ def test_dispatch_mode_sees_every_call() -> None:
 def test_tree_leaves() -> None:
     """Every nesting that an op's arguments and results come in."""
     assert compat.tree_leaves((1, [2, None], {"a": (3,)})) == [1, 2, None, 3]
+
+
+def test_auto_functionalized() -> None:
+    """What inductor's graphs hold in the place of a call that writes, and how it names its base."""
+    call = compat.auto_functionalized()
+    x = torch.zeros(2, 16, dtype=torch.uint8)
+    given = {"planes": [torch.ones(1, 1, 16, dtype=torch.uint8)], "rows": torch.tensor([1]).int(), "tokens_per_page": 1}
+    result, version = call(torch.ops.kvc.store_rows.default, **given, _pool_base_index=0, _all_bases=[x])
+    assert result is None and version.tolist() == [[0] * 16, [1] * 16] and not x.any()
+
+
+def test_inductor_pass() -> None:
+    """What inductor calls with a graph, and asks for a part of its cache's key."""
+    seen: list[torch.fx.Graph] = []
+    made = compat.inductor_pass(seen.append, lambda: "key")
+    graph = torch.fx.Graph()
+    made(graph)
+    assert seen == [graph] and made.uuid() == "key"
+
+
+def test_inductor_config() -> None:
+    """The setting exists, is empty, and can be set for a while."""
+    config = compat.inductor_config()
+    assert config.post_grad_custom_pre_pass is None
+    with config.patch({"post_grad_custom_pre_pass": print}):
+        assert config.post_grad_custom_pre_pass is print
+    assert config.post_grad_custom_pre_pass is None
