@@ -35,8 +35,8 @@ def support_text() -> str:
         _markdown(("layer kind", "coverage", "twin", "compiled coverage"), _kinds()),
         "\n## Encodings of a layer's rows\n",
         _markdown(("layer kind", "encoding", "activations", "twins", "drafts", *_PHASES, "context attention"), _rows()),
-        "\nContext and generation: coverages that are compiled; - where it can be planned only. Context attention: what Q, "
-        "K and V may be.\n",
+        "\nContext and generation: coverages that are compiled; - where it can be planned only. Context attention: "
+        "what Q, K and V may be.\n",
         "## Encodings\n",
         _markdown(("encoding", "scales", "rows of", "summary"), _encodings()),
     )
