@@ -9,9 +9,7 @@ import torch
 from kvc.diagnostics import fail
 from kvc.encodings import ENCODINGS, PartFormat
 from kvc.ops.axes import wrong
-from kvc.ops.codecs import bf16, fp8, fp8_block, fp32
-
-MAX_SCALE = 2.0**119  # 448, the largest e4m3 code, times a larger scale is no finite fp32 number
+from kvc.ops.codecs import bf16, fp8, fp8_block, fp32, nvfp4, nvfp4_residual
 
 Planes = Sequence[torch.Tensor]
 Scale = torch.Tensor | None
@@ -22,7 +20,8 @@ class Codec:
     """One rule of docs/semantics.md.
 
     ``encode(x, scale)`` gives the planes in the order of ``parts``; ``decode(planes, scale)`` the values in fp32.
-    ``factor`` makes the second number of a scale operand from the first, None where the codec takes no scale.
+    ``factor`` makes the second number of a scale operand from the first, None where the codec takes no scale;
+    ``largest`` is the largest value under the scale 1, which must be finite under any.
     """
 
     name: str
@@ -30,6 +29,7 @@ class Codec:
     encode: Callable[[torch.Tensor, Scale], tuple[torch.Tensor, ...]]
     decode: Callable[[Planes, Scale], torch.Tensor]
     factor: Callable[[torch.Tensor], torch.Tensor] | None = None
+    largest: float = 1.0
 
     def check_scale(self, op: str, argument: str, scale: Scale) -> None:
         """Raise KVC551 where a scale operand is missing or has no meaning."""
@@ -41,8 +41,17 @@ class Codec:
 CODECS: dict[str, Codec] = {
     "fp32": Codec("fp32", ENCODINGS["fp32"].parts, fp32.encode, fp32.decode),
     "bf16": Codec("bf16", ENCODINGS["bf16"].parts, bf16.encode, bf16.decode),
-    "fp8": Codec("fp8", ENCODINGS["fp8"].parts, fp8.encode, fp8.decode, fp8.factor),
+    "fp8": Codec("fp8", ENCODINGS["fp8"].parts, fp8.encode, fp8.decode, fp8.factor, fp8.E4M3_MAX),
     "fp8_block": Codec("fp8_block", ENCODINGS["index_key"].parts, fp8_block.encode, fp8_block.decode),
+    "nvfp4": Codec("nvfp4", ENCODINGS["nvfp4"].parts, nvfp4.encode, nvfp4.decode, nvfp4.factor, nvfp4.MAX),
+    "nvfp4_residual": Codec(
+        "nvfp4_residual",
+        ENCODINGS["nvfp4_residual"].parts_of("rope"),
+        nvfp4_residual.encode,
+        nvfp4_residual.decode,
+        nvfp4.factor,
+        2 * nvfp4.MAX,
+    ),
 }
 
 
@@ -66,7 +75,7 @@ def scale_operand(codec: str, value: float) -> torch.Tensor:
 
     ``scale`` is in the dequantizing direction (value = code * scale); ``factor`` is what quantizing multiplies by, in
     IEEE fp32 from the rounded scale. Raises KVC555 for a codec without scale, for a scale whose factor is not a finite
-    positive number, and for one above 2**119, under which the largest code would not be finite.
+    positive number, and for one under which the largest value would not be finite.
     """
     factor = CODECS[codec].factor
     if factor is None:
@@ -75,6 +84,6 @@ def scale_operand(codec: str, value: float) -> torch.Tensor:
     operand = torch.stack([scale, factor(scale)])
     if not all(math.isfinite(number) and number > 0 for number in operand.tolist()):
         raise fail("KVC555", f"scale {value!r} of codec {codec} has no finite positive fp32 reciprocal")
-    if value > MAX_SCALE:
-        raise fail("KVC555", f"scale {value!r} of codec {codec} is above 2**119: large codes would not be finite")
+    if not math.isfinite(float(operand[0] * CODECS[codec].largest)):
+        raise fail("KVC555", f"scale {value!r} of codec {codec} is too large: the largest values would not be finite")
     return operand

@@ -13,6 +13,10 @@ def activations(t):
 
 
 CASES = [
+    ("quantize_nvfp4", 0, lambda t: t[..., :24], "KVC551", "x: axis X: 24 values do not divide into groups of 16"),
+    ("dequantize_nvfp4", 1, lambda t: t[..., :1], "KVC551", "scales: axis X is 1, expected 2 for 32 values"),
+    ("quantize_nvfp4_residual", 1, lambda _: None, "KVC551", "scale: is missing: nvfp4_residual needs a scale"),
+    ("dequantize_nvfp4_residual", 0, lambda t: t[..., :8], "KVC551", "8 values do not divide into groups of 16"),
     ("quantize_fp8_block", 0, lambda t: t[..., :64], "KVC551", "x: axis X: 64 values do not divide into groups of 128"),
     ("dequantize_fp8_block", 1, lambda t: t[..., :2], "KVC551", "scales: axis X is 2, expected 4 for 128 values"),
     ("project_heads", 1, lambda t: t[:, :8], "KVC551", "kvc::project_heads: w: axis I is 8, expected 16"),
@@ -40,7 +44,7 @@ CASES = [
     ("mla_decode", 4, lambda t: t + 60, "KVC552", "kvc::mla_decode: lengths[0] is 67"),
     ("mla_decode", 4, lambda t: t[:2].repeat(2), "KVC551", "lengths: axis B is 4, expected 3"),
     ("mla_decode", "encoding", lambda _: "fp8_ds_mla", "KVC551", "latent_scale: is given: fp8_block takes no scale"),
-    ("mla_decode", "encoding", lambda _: "nvfp4", "KVC554", "encoding 'nvfp4' has no codec yet"),
+    ("mla_decode", "encoding", lambda _: "fp8_ds_mla_v4", "KVC554", "encoding 'fp8_ds_mla_v4' has no codec yet"),
     ("mla_context", 0, lambda t: t[..., :8], "KVC551", "w_uk: axis N is 16, expected 8"),
     ("mla_context", 2, lambda t: t[..., :40], "KVC551", "k: axis K is 40, expected N + R = 48"),
     ("mla_context", 3, lambda t: t[..., :40], "KVC551", "v: axis columns is 40, expected T + 16 B = 54"),

@@ -182,3 +182,52 @@ def test_fp8_block_keeps_nan_to_itself():
     x[0, 3] = torch.nan
     values = ops.dequantize_fp8_block.default(*ops.quantize_fp8_block.default(x, None), None, dtype=torch.float32)
     assert values[0].isnan().nonzero().flatten().tolist() == [3] and (values.nan_to_num(1.0) == 1).all()
+
+
+NVFP4 = [(name, index) for name in ("nvfp4", "nvfp4_residual") for index in range(len(VECTORS[name]))]
+
+
+@pytest.mark.parametrize(("name", "index"), NVFP4)
+def test_nvfp4_vectors(name, index):
+    vector = VECTORS[name][index]
+    x = read(vector["x_f32"], torch.float32) if "x_f32" in vector else read(vector["x_bf16"], torch.bfloat16)
+    scale = scale_operand(name, float.fromhex(vector["global_scale"]))
+    packed, block_scales = OPS[f"quantize_{name}"].overload(x, scale)
+    assert torch.equal(packed, read(vector["packed"], torch.uint8))
+    assert torch.equal(block_scales, read(vector["scales"], torch.uint8))
+    values = OPS[f"dequantize_{name}"].overload(packed, block_scales, scale, dtype=torch.float32)
+    assert torch.equal(values.view(torch.int32), read(vector["value"], torch.float32).view(torch.int32))
+
+
+E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+
+
+@given(st.lists(st.floats(width=32), min_size=16, max_size=16), scales)
+@settings(deadline=None, max_examples=80)
+def test_nvfp4_code_is_the_nearest(values, scale):
+    """Against a search over all codes; the block's scale is fp8's rule applied to amax, products rounded in fp32."""
+    operand = scale_operand("nvfp4", scale)
+    packed, block = ops.quantize_nvfp4.default(torch.tensor(values), operand)
+    x = np.array(values, np.float32)
+    with np.errstate(all="ignore"):
+        amax = max((abs(v) for v in x if not math.isnan(v)), default=np.float32(0))
+        wanted = torch.tensor(min(float(np.float32(amax) * operand[1].numpy()), 448.0)).to(torch.float8_e4m3fn)
+        assert block.view(torch.float8_e4m3fn).float() == wanted.float()
+        step = np.float32(naive_e4m3(int(block[0]))) * operand[0].numpy()
+        inverse = np.float32(0) if step == 0 else np.float32(1) / step
+        scaled = x * inverse
+    for index, (value, product) in enumerate(zip(x, scaled, strict=True)):
+        code = int(packed[index // 2]) >> 4 * (index % 2) & 15
+        if math.isnan(product):
+            assert code & 7 == 0
+            continue
+        size = min(abs(float(product)), 6.0)
+        nearest = min(range(8), key=lambda c: (abs(E2M1[c] - size), c & 1))
+        assert code == nearest | (8 if math.copysign(1, value) < 0 else 0)
+
+
+def test_nvfp4_zeros_and_nan():
+    x = torch.tensor([[0.0, -0.0, torch.nan, -torch.nan] * 4])
+    packed, block = ops.quantize_nvfp4.default(x, scale_operand("nvfp4", 0.3))
+    assert packed.tolist() == [[0x80, 0x00] * 4] and block.tolist() == [[0]]
+    assert ops.dequantize_nvfp4.default(packed, block, scale_operand("nvfp4", 0.3), dtype=torch.float32).eq(0).all()
