@@ -71,7 +71,7 @@ ARGUMENT_ROLES = {
 }
 
 # Role of a placeholder -> kind of the constant bound to it.
-CONSTANT_KINDS = {"scale": "scale", "table": "rope_table"}
+CONSTANT_KINDS = {"scale": "scale", "table": "rope_table", "weight": "weight"}
 
 # Role of a placeholder -> how a captured graph sees a new value. Layer inputs are made by the model's own code, which
 # runs inside the captured region. A role without a rule is refused at capture.

@@ -22,11 +22,12 @@ class Section:
 class Constant:
     """A tensor made when the artifact is loaded.
 
-    `scale`: float32[2], ``params`` codec and value. `rope_table`: float32[rows, dim], ``params`` the rotary embedding's
-    numbers and the sha256 of the table's bytes.
+    `scale`: float32[2], ``params`` codec and value, or the names that a checkpoint may have the value under.
+    `rope_table`: float32[rows, dim], ``params`` the rotary embedding's numbers and the sha256 of the table's bytes.
+    `weight`: ``params`` the name of the checkpoint's tensor, the part of it and sizes.
     """
 
-    kind: Literal["scale", "rope_table"]
+    kind: Literal["scale", "rope_table", "weight"]
     params: dict[str, Any]
 
 

@@ -12,7 +12,9 @@ import torch
 
 from kvc.diagnostics import KvcError, fail
 
-ACTIVATIONS = frozenset({torch.bfloat16, torch.float16, torch.float32})
+# Names of activation dtypes in specs and programs.
+ACTIVATION_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+ACTIVATIONS = frozenset(ACTIVATION_DTYPES.values())
 FLOAT32 = frozenset({torch.float32})
 INT32 = frozenset({torch.int32})
 BYTES = frozenset({torch.uint8})

@@ -174,15 +174,20 @@ class Coverage:
 
 @dataclass(frozen=True)
 class ScaleSource:
-    """Where the scales of a layer's history come from; one value a field (`k`, `v`), empty for `none`."""
+    """Where scales come from.
 
-    kind: Literal["none", "unit", "values"]
+    One of ``values`` a field (`k`, `v`), or for `checkpoint` the templates of ``names`` (`...{layer}...`), empty for
+    the default ones.
+    """
+
+    kind: Literal["none", "unit", "values", "checkpoint"]
     values: tuple[tuple[str, float], ...] = ()
+    names: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def fields(self) -> tuple[str, ...]:
         """Fields with a scale."""
-        return tuple(field for field, _ in self.values)
+        return tuple(field for field, _ in (*self.values, *self.names))
 
 
 @dataclass(frozen=True)

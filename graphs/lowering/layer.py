@@ -11,9 +11,8 @@ from kvc.encodings import ENCODINGS
 from kvc.graphs.builder import GraphBuilder
 from kvc.graphs.lowering.signature import Signature
 from kvc.graphs.lowering.step import StepValues, derive_step_values
+from kvc.ops.axes import ACTIVATION_DTYPES
 from kvc.ops.codecs import row_format
-
-ACTIVATIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 Node = torch.fx.Node
 Weights = Mapping[str, tuple[int, ...]]  # name -> shape
@@ -34,7 +33,7 @@ class LayerLowering:
         self.encoding, self.fields = ENCODINGS[self.run.encoding], self.run.shape.fields
         self.source = f"{self.run.source.path}:{self.run.source.line}"
         self.b = GraphBuilder(name)
-        self.dtype = ACTIVATIONS[signature.dtype]
+        self.dtype = ACTIVATION_DTYPES[signature.dtype]
         self.inputs = {key: self.b.placeholder("input", key, self.dtype, ("T", *dims)) for key, dims in inputs.items()}
         self.pool = self.b.placeholder("pool", "history", torch.uint8, ("P", signature.page_bytes))
         self.scales = self._scales()

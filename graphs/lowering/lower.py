@@ -1,18 +1,16 @@
 """Spec and plan -> Program."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 
-from kvc.encodings import ENCODINGS
 from kvc.graphs.graph import Graph
+from kvc.graphs.lowering.constants import Constants
 from kvc.graphs.lowering.gqa import lower_gqa
 from kvc.graphs.lowering.mla import lower_mla
 from kvc.graphs.lowering.signature import Signature, make_signature
 from kvc.graphs.lowering.step import step_sections
-from kvc.graphs.program import PHASES, Binding, Constant, Phase, Program
-from kvc.ops.rope_table import rope_table, table_digest
+from kvc.graphs.program import PHASES, Binding, Phase, Program
 from kvc.plan.types import Plan
-from kvc.specs.resolved import LayerRun, ResolvedSpec, Rope
+from kvc.specs.resolved import ResolvedSpec
 
 LAYER_KINDS: dict[str, Callable[[str, Signature, Phase], Graph]] = {"gqa": lower_gqa, "mla": lower_mla}
 
@@ -22,7 +20,7 @@ def lower(spec: ResolvedSpec, plan: Plan) -> Program:
     buffers = {buffer.layer: buffer for buffer in plan.buffers if buffer.role == "history"}
     found = [make_signature(spec, plan, run, buffers[run.first]) for run in spec.runs]
     signatures = _name_signatures(found)
-    constants = _Constants(spec.target.max_seq_len)
+    constants = Constants(spec.target.max_seq_len)
     names = {signature.key: name for name, signature in signatures.items()}
     bindings = []
     for run, signature in zip(spec.runs, found, strict=True):
@@ -56,31 +54,3 @@ def _name_signatures(found: list[Signature]) -> dict[str, Signature]:
     distinct = {signature.key: signature for signature in reversed(found)}
     ordered = sorted(distinct.values(), key=lambda signature: signature.run.first)
     return {f"{signature.run.shape.kind}{index}": signature for index, signature in enumerate(ordered)}
-
-
-class _Constants:
-    """Constants by content: layers with equal scales or equal RoPE share one."""
-
-    def __init__(self, table_rows: int) -> None:
-        self.table_rows = table_rows
-        self.made: dict[str, Constant] = {}
-        self._tables: dict[Rope, str] = {}
-
-    def of_layer(self, run: LayerRun, offset: int) -> dict[str, str]:
-        """Placeholder -> constant id for layer ``run.first + offset``."""
-        bound = {f"scale.{field}": self._scale(run.encoding, value) for field, value in run.scales.values}
-        rope = run.shape.rope
-        return bound | ({"table.rope": self._rope(rope)} if rope else {})
-
-    def _scale(self, encoding: str, value: float) -> str:
-        name = f"scale.{encoding}.{value!r}"
-        self.made.setdefault(name, Constant("scale", {"codec": ENCODINGS[encoding].codec, "value": value}))
-        return name
-
-    def _rope(self, rope: Rope) -> str:
-        if rope not in self._tables:
-            name = self._tables[rope] = f"rope.{len(self._tables)}"
-            params = {"rope": asdict(rope) | {"params": dict(rope.params)}, "rows": self.table_rows}
-            digest = table_digest(rope_table(rope, self.table_rows))
-            self.made[name] = Constant("rope_table", params | {"sha256": digest})
-        return self._tables[rope]

@@ -32,4 +32,8 @@ LAYER_CAPABILITIES: tuple[LayerCapability, ...] = (
     # No fp16: three bits of its mantissa would go without anyone having asked for a quantized cache.
     LayerCapability("gqa", "full", "bf16", (), _BOTH, ("fp32", "bf16")),
     LayerCapability("gqa", "full", "fp8", (), _BOTH, ("fp32", "bf16", "fp16")),
+    LayerCapability("mla", "full", "fp32", (), _BOTH, ("fp32", "bf16", "fp16")),
+    LayerCapability("mla", "full", "bf16", (), _BOTH, ("fp32", "bf16")),
+    LayerCapability("mla", "full", "fp8", (), _BOTH, ("fp32", "bf16", "fp16")),
+    LayerCapability("mla", "full", "fp8_ds_mla", (), _BOTH, ("fp32", "bf16")),
 )

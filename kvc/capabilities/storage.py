@@ -38,6 +38,7 @@ _TABLE: dict[str, dict[str, tuple[str, ...]]] = {
         "nvfp4": ("fp8", "bf16"),
         "nvfp4_rope_fp8": ("fp8", "bf16"),
         "nvfp4_residual": ("fp8", "bf16"),
+        "fp8_ds_mla": (),
     },
     "mla_sparse dsa": {
         "fp32": (),

@@ -67,6 +67,22 @@ CODES: dict[str, Code] = {
         "a program that needs a newer runtime",
         "The step buffer of the program has a section that this version does not know how to fill.",
     ),
+    "KVC512": Code(
+        "weights that are missing",
+        "Latent attention is bound to W_UK and W_UV of the model, and `scales: {source: checkpoint}` to numbers in its "
+        "checkpoint. The manifest names every tensor under `program.constants`; there is no default for any.",
+        "kvc.load(directory).allocate(tokens=4096)  # without weights=...",
+    ),
+    "KVC513": Code(
+        "a tensor of the checkpoint that does not fit",
+        "Its shape is not that of the spec's layer, its numbers are of another kind, or a scale is not one finite "
+        "number above 0.",
+    ),
+    "KVC514": Code(
+        "a folder of weights that cannot be read",
+        "It has no safetensors files, or one that is damaged.",
+        'kvc.load_weights("an/empty/folder")',
+    ),
     "KVC520": Code(
         "capture: a tensor without a rule",
         "In a captured callable every tensor is static (registered, address fixed), copied each step, or derived by an "

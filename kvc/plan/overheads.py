@@ -19,8 +19,14 @@ def overheads(spec: ResolvedSpec, pooling: Pooling) -> Overheads:
         rope_bytes=_FLOAT32 * spec.target.max_seq_len * sum(rope.dim for rope in _ropes(spec)),
         table_bytes=_INT32 * _table_entries(spec, pooling),
         null_page_bytes=0,
-        scratch_bytes=None if any(compile_findings(spec)) else 0,
+        scratch_bytes=_scratch(spec),
     )
+
+
+def _scratch(spec: ResolvedSpec) -> int | None:
+    """0 where layers work on their inputs alone; what expands its rows is known once graphs are made."""
+    unknown = any(run.shape.kind != "gqa" for run in spec.runs) or any(compile_findings(spec))
+    return None if unknown else 0
 
 
 def _scales(spec: ResolvedSpec) -> Iterator[tuple[str, float]]:

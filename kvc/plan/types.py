@@ -217,7 +217,7 @@ class Overheads:
 
     ``scale_bytes``: scale operands, equal ones once; ``rope_bytes``: tables of cos and sin; ``table_bytes``: slot and
     page tables of a full step; ``null_page_bytes``: a page that padding would write to, which kvc does not need;
-    ``scratch_bytes``: workspace of the layers, None while they cannot be compiled.
+    ``scratch_bytes``: workspace of the layers, None where it is known only once they are compiled.
     """
 
     scale_bytes: int

@@ -95,7 +95,7 @@ def _overheads(beside: Overheads) -> str:
         ("RoPE tables", beside.rope_bytes, "cos and sin up to max_seq_len"),
         ("page tables", beside.table_bytes, "slots and pages of a full step"),
         ("null page", beside.null_page_bytes, "not needed: padding touches no page"),
-        ("scratch", beside.scratch_bytes, "of layers; -: known once they can be compiled"),
+        ("scratch", beside.scratch_bytes, "of layers; -: known once they are compiled"),
     )
     return table(("beside the pools", "bytes", "meaning"), rows)
 

@@ -8,6 +8,7 @@ import torch
 from kvc.diagnostics import KvcError, fail
 from kvc.graphs.graph import qualified_name
 from kvc.graphs.program import Phase, Program
+from kvc.ops.axes import ACTIVATION_DTYPES
 from kvc.plan.types import Plan
 from kvc.runtime.batch import Placed, Request, Step, StepPacker, make_step, padding_step
 from kvc.runtime.cache_manager import CacheManager, Limits
@@ -15,6 +16,7 @@ from kvc.runtime.constants import make_constants
 from kvc.runtime.executor import Executor
 from kvc.runtime.out_of_pages import SequenceId
 from kvc.runtime.pools import PoolMemory
+from kvc.runtime.weights import Checkpoint, Weights
 
 Tensors = dict[str, torch.Tensor]
 
@@ -35,12 +37,15 @@ class Cache:
         num_slots: Sequence[int],
         device: str | torch.device = "cpu",
         fill: int = 0,
+        weights: Weights | None = None,
+        rank: int = 0,
     ) -> None:
         self.plan, self.program, self.limits, self.num_slots = plan, program, limits, tuple(num_slots)
         self.device = torch.device(device)
         self.manager = CacheManager(plan.lifecycles, num_slots, limits)
         self.pools = PoolMemory(plan, num_slots, device, fill)
-        self.constants = make_constants(program.constants, device)
+        checkpoint = Checkpoint(weights, ACTIVATION_DTYPES[program.dtype], rank)
+        self.constants = make_constants(program.constants, device, checkpoint)
         self._packer = StepPacker(program.step, self.manager)
         capacity = self._packer.capacity(limits, program.buckets)
         self._host = torch.zeros(capacity, dtype=torch.int32, pin_memory=self.device.type == "cuda")

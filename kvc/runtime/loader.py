@@ -15,6 +15,7 @@ from kvc.plan.capacity import mix_of, slots_for_lengths, tokens_for_bytes
 from kvc.plan.types import Plan
 from kvc.runtime.cache import Cache
 from kvc.runtime.cache_manager import Limits
+from kvc.runtime.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,19 @@ class LoadedArtifact:
         memory: int | None = None,
         device: str | torch.device | None = None,
         fill: int = 0,
+        weights: Weights | None = None,
+        rank: int = 0,
     ) -> Cache:
         """Make a cache; give at most one size.
 
         ``num_slots``: slots of every pool group, or one number a group. ``tokens``: room for that many, in sequences of
         ``max_seq_len`` and one with the rest. ``memory``: bytes to fill. None of them: what the plan says, if the spec
         or the compiler was given a memory size. ``device``: where to, by default the device that the spec targets.
-        ``fill`` is the byte that new pools hold. KVC508 for a size that is missing, given twice or too small, for write
-        rows beyond int32, and for a device that is not there.
+        ``fill`` is the byte that new pools hold. ``weights`` are the model's tensors by the names of its checkpoint,
+        for a program that is bound to some (latent attention, scales of a checkpoint); of a tensor that holds the heads
+        of all tensor parallel ranks, those of ``rank`` are taken.
+        KVC508 for a size that is missing, given twice or too small, for write rows beyond int32, and for a device that
+        is not there; KVC512 and KVC513 for weights that are missing or do not fit.
         """
         sizes = {"num_slots": num_slots, "tokens": tokens, "memory": memory}
         given = {name: value for name, value in sizes.items() if value is not None}
@@ -76,7 +82,9 @@ class LoadedArtifact:
             message = f"{given or 'the plan'} gives {slots} slots in {len(self.plan.pool_groups)} pool groups"
             raise fail("KVC508", message, help="every pool group needs at least one slot")
         self._check_rows(slots)
-        return Cache(self.plan, self.program, self.limits, slots, _usable(device or self.program.device), fill)
+        return Cache(
+            self.plan, self.program, self.limits, slots, _usable(device or self.program.device), fill, weights, rank
+        )
 
     def _check_rows(self, slots: Sequence[int]) -> None:
         """Write rows are int32 on the device."""

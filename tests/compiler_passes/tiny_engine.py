@@ -14,6 +14,8 @@ from kvc.graphs.program import Phase, Program
 from kvc.plan import make_plan
 from kvc.plan.types import Plan
 from kvc.runtime.constants import make_constants
+from kvc.runtime.random_weights import random_weights
+from kvc.runtime.weights import Checkpoint
 from kvc.specs import load_spec
 from kvc.specs.resolved import ResolvedSpec, Rope
 
@@ -32,6 +34,11 @@ def lowered(name: str, *ropes: Rope | None) -> tuple[Program, Plan]:
         spec = with_rope(spec, rope)
     plan = make_plan(spec)
     return lower(spec, plan), plan
+
+
+def checkpoint_of(program: Program) -> Checkpoint:
+    """Random weights for what the program is bound to."""
+    return Checkpoint(random_weights(program.constants, program.dtype), DTYPES[program.dtype])
 
 
 @cache
@@ -86,7 +93,7 @@ class TinyEngine:
 
     def __init__(self, program: Program, plan: Plan) -> None:
         self.program, self.plan = program, plan
-        self.constants = make_constants(program.constants, "cpu")
+        self.constants = make_constants(program.constants, "cpu", checkpoint_of(program))
         self.pools = [
             torch.full((SLOTS * pool.pages_per_slot, pool.page_bytes), 0xFF, dtype=torch.uint8) for pool in plan.pools
         ]

@@ -162,7 +162,7 @@ scale operands        24  equal scales are stored once
 RoPE tables       16,384  cos and sin up to max_seq_len
 page tables          768  slots and pages of a full step
 null page              0  not needed: padding touches no page
-scratch                0  of layers; -: known once they can be compiled
+scratch                0  of layers; -: known once they are compiled
 
 capacity        amount  meaning
 device       1,048,576  1 MiB

@@ -107,7 +107,7 @@ scale operands         0  equal scales are stored once
 RoPE tables            0  cos and sin up to max_seq_len
 page tables       10,240  slots and pages of a full step
 null page              0  not needed: padding touches no page
-scratch                -  of layers; -: known once they can be compiled
+scratch                -  of layers; -: known once they are compiled
 
 capacity              amount  meaning
 device       149,250,113,536  139 GiB

@@ -20,14 +20,17 @@ class Engine:
     def __init__(self, cache, bucket):
         self.cache, self.runner, self.bucket = cache, GraphRunner(), bucket
         self.inputs = {
-            f"{name}.{layer}": x.new_zeros((bucket, *x.shape[1:]))
+            f"{place}.{layer}": x.new_zeros((bucket, *x.shape[1:]))
             for layer in layers(cache)
-            for name, x in zip("qkv", rows(cache, "a", layer, 0, 1), strict=True)
+            for place, x in enumerate(rows(cache, "a", layer, 0, 1))
         }
 
     def forward(self, step):
         self.cache.prologue(step)
-        return [self.cache.layer(i, *(self.inputs[f"{name}.{i}"] for name in "qkv")) for i in layers(self.cache)]
+        return [self.cache.layer(i, *self._inputs_of(i)) for i in layers(self.cache)]
+
+    def _inputs_of(self, layer):
+        return [x for name, x in self.inputs.items() if name.endswith(f".{layer}")]
 
     def capture(self, static=None, copied=None):
         step = self.cache.padding_step(self.bucket, prologue=False)
@@ -44,8 +47,8 @@ class Engine:
         step = self.cache.begin([Request(name, 1, "generation") for name in names], prologue=False)
         for layer in layers(self.cache):
             parts = [rows(self.cache, name, layer, starts[name], 1) for name in names]
-            for name, x in zip("qkv", zip(*parts, strict=True), strict=True):
-                self.inputs[f"{name}.{layer}"][: len(names)] = torch.cat(x)
+            for held, x in zip(self._inputs_of(layer), zip(*parts, strict=True), strict=True):
+                held[: len(names)] = torch.cat(x)
         outs = self.runner.replay(replay_bucket(self.cache, step), {"step": self.cache.step_buffer, **self.inputs})
         self.cache.commit(step)
         return torch.stack([out.clone() for out in outs])

@@ -55,10 +55,10 @@ KINDS = (
     _layer(
         "KVC102",
         "mla",
-        "fp8_ds_mla",
+        "fp8_ds_mla_v4",
         "rows of a mla layer",
         "`nvfp4_residual`",
-        cache="encoding: fp8_ds_mla, tokens_per_page: 16",
+        cache="encoding: fp8_ds_mla_v4, tokens_per_page: 16",
     ),
     _layer(
         "KVC104", LAYERS["gqa"].replace("kv_heads: 4", "kv_heads: 3"), "3,", "do not divide into 3 KV heads", "`2`, `4`"

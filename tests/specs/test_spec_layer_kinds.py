@@ -164,7 +164,6 @@ def test_a_draft_may_have_a_layer_of_its_own() -> None:
 
 
 REFUSED = {
-    "mla": ("KVC103", "kind mla"),
     "dsa": ("KVC103", "kind mla_sparse dsa"),
     "v4": ("KVC103", "kind mla_sparse deepseek_v4"),
     "kda": ("KVC103", "kind recurrent kda"),

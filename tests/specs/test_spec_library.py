@@ -35,6 +35,7 @@ MODELS = {
 OTHERS = {
     "deepseek-v2-lite": {"mla": 27},
     "deepseek-v3": {"mla": 62},
+    "deepseek-v3-bf16": {"mla": 61},
     "deepseek-v3.2": {"mla_sparse dsa": 61},
     "deepseek-v4": {"mla_sparse deepseek_v4": 43},
     "gemma-3": {"gqa": 26},
@@ -42,6 +43,8 @@ OTHERS = {
     "gpt-oss-20b": {"gqa": 24},
     "kimi-k2": {"mla": 61},
     "kimi-linear": {"recurrent kda": 21, "mla": 6},
+    "tiny-mla-bf16": {"mla": 3},
+    "tiny-mla-fp32": {"mla": 3},
     "qwen3-next": {"recurrent gated_delta_net": 36, "gqa": 12},
 }
 DENSE = [name for name in library_specs() if name not in OTHERS]

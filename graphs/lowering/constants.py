@@ -1,0 +1,65 @@
+"""The tensors that layers are bound to: scales, RoPE tables and weights, by content, so that equal ones are shared."""
+
+from dataclasses import asdict
+
+from kvc.capabilities.checkpoint_names import KV_B, SCALES
+from kvc.encodings import ENCODINGS
+from kvc.graphs.program import Constant
+from kvc.ops.rope_table import rope_table, table_digest
+from kvc.specs.resolved import LayerRun, MlaShape, Rope, ScaleSource
+
+
+class Constants:
+    """The constants of a program; ``of_layer`` makes those of a layer as needed."""
+
+    def __init__(self, table_rows: int) -> None:
+        self.table_rows = table_rows
+        self.made: dict[str, Constant] = {}
+        self._tables: dict[Rope, str] = {}
+
+    def of_layer(self, run: LayerRun, offset: int) -> dict[str, str]:
+        """Placeholder -> constant id for layer ``run.first + offset``."""
+        layer, encoding = run.first + offset, ENCODINGS[run.encoding]
+        codecs = {field: encoding.codec_of(field) for field in run.scales.fields}
+        bound = self._scales(layer, run.scales, codecs, "")
+        bound |= self._scales(layer, run.context.scales, dict.fromkeys(run.context.scales.fields, "fp8"), "context_")
+        rope = run.shape.rope
+        return bound | ({"table.rope": self._rope(rope)} if rope else {}) | self._weights(layer, run)
+
+    def _scales(self, layer: int, source: ScaleSource, codecs: dict[str, str], prefix: str) -> dict[str, str]:
+        if source.kind == "checkpoint":
+            made = {name: self._of_checkpoint(layer, name, templates, codecs[name]) for name, templates in source.names}
+        else:
+            made = {name: self._value(codecs[name], value) for name, value in source.values}
+        return {f"scale.{prefix}{name}": constant for name, constant in made.items()}
+
+    def _value(self, codec: str, value: float) -> str:
+        name = f"scale.{codec}.{value!r}"
+        self.made.setdefault(name, Constant("scale", {"codec": codec, "value": value}))
+        return name
+
+    def _of_checkpoint(self, layer: int, field: str, templates: tuple[str, ...], codec: str) -> str:
+        tensors = [template.format(layer=layer) for template in templates or SCALES[field]]
+        name = f"scale.{codec}.{tensors[0]}"
+        self.made[name] = Constant("scale", {"codec": codec, "tensors": tensors})
+        return name
+
+    def _rope(self, rope: Rope) -> str:
+        if rope not in self._tables:
+            name = self._tables[rope] = f"rope.{len(self._tables)}"
+            params = {"rope": asdict(rope) | {"params": dict(rope.params)}, "rows": self.table_rows}
+            digest = table_digest(rope_table(rope, self.table_rows))
+            self.made[name] = Constant("rope_table", params | {"sha256": digest})
+        return self._tables[rope]
+
+    def _weights(self, layer: int, run: LayerRun) -> dict[str, str]:
+        """W_UK and W_UV, two views of one tensor of the checkpoint."""
+        shape = run.shape
+        if not isinstance(shape, MlaShape):
+            return {}
+        sizes = {"heads": shape.heads, "nope": shape.qk_nope_head_dim, "v": shape.v_head_dim}
+        params = {"tensor": KV_B.format(layer=layer), "latent": shape.kv_lora_rank, **sizes}
+        parts = {f"weight.{part}": f"weight.{layer}.{part}" for part in ("w_uk", "w_uv")}
+        for name in parts.values():
+            self.made[name] = Constant("weight", {"part": name.rpartition(".")[2], **params})
+        return parts
