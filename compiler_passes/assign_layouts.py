@@ -1,4 +1,4 @@
-"""Chooses the layout of a value between the op that makes it and the one that takes it, as the target's kernels want it.
+"""Chooses the layout of a value between the ops that make and take it, as the target's kernels want it.
 
 V of FP8 context attention: tokens innermost, since both operands of an FP8 product must be contiguous along the summed
 axis; `expand_mla` writes it that way for nothing.

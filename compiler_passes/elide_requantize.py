@@ -108,7 +108,7 @@ class ElideRequantize(GraphPass):
         for node in marked:
             node.meta["accepts"] = (CODES,)
         fired = elided.fired + len(marked)
-        counts = {"elided": elided.fired, "inputs": len(marked)}
+        counts = {"elided": elided.fired, "taking codes": len(marked)}
         notes = tuple(note for node in _inputs(work) for note in _needed_as_values(graph, node))
         return Rewritten(work if fired else graph, fired, elided.misses, notes, counts)
 

@@ -5,7 +5,7 @@ The op rounds to the activation dtype before it encodes, as the two did.
 
 import torch.fx
 
-from kvc.compiler_passes.effects import argument, producer
+from kvc.compiler_passes.effects import argument
 from kvc.compiler_passes.gates import ACTIVATION_DTYPE, CP, FP8_CACHE, HEAD_DIMS, SCALE, SPARSE, closed
 from kvc.compiler_passes.infra import GraphPass, Miss, Rewritten, miss_at
 from kvc.compiler_passes.rewrite import Bindings, Call, NearMiss, Rule, WhyNot, apply_rules, describe
@@ -46,7 +46,12 @@ class ExpandThenQuantize(Rule):
         expand = found["expand"]
         with graph.fx.inserting_before(expand):
             k, v = insert_call(  # type: ignore[misc]
-                graph, "kvc.expand_mla", *expand.args[:5], *found["scales"].values(), source=expand.meta["source"], **expand.kwargs
+                graph,
+                "kvc.expand_mla",
+                *expand.args[:5],
+                *found["scales"].values(),
+                source=expand.meta["source"],
+                **expand.kwargs,
             )
         found["quantize_k"].replace_all_uses_with(k)
         found["quantize_v"].replace_all_uses_with(v)

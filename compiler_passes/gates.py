@@ -83,7 +83,9 @@ def _cp(found: Bindings) -> WhyNot | None:
     lse = result(found["attention"], 1)
     if lse is None or not lse.users:
         return None
-    return WhyNot(found["attention"], f"its lse is used by {describe(next(iter(lse.users)))}: ranks merge partial results")
+    return WhyNot(
+        found["attention"], f"its lse is used by {describe(next(iter(lse.users)))}: ranks merge partial results"
+    )
 
 
 SPARSE = Gate("sparse", _sparse)

@@ -1,7 +1,7 @@
 """From when to when the values of a graph are alive, and places in one workspace where no two of them meet."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,8 +9,9 @@ import torch.fx
 from torch.fx.node import map_arg
 
 from kvc.compat import storage_id
+from kvc.compiler_passes.effects import is_call
 from kvc.compiler_passes.select_kernels import is_kvc
-from kvc.graphs.graph import Graph, op_name, result_values
+from kvc.graphs.graph import Graph, op_name
 from kvc.graphs.program import Program, Region
 from kvc.graphs.text import value_names
 from kvc.ops import OPS
@@ -25,7 +26,7 @@ _NOT_IN_INTERMEDIATES = {"P": 1, "M": 1}
 
 def limits(program: Program) -> Mapping[str, int]:
     """The largest sizes of a step: tokens, sequences, and pages of the longest sequence."""
-    step = {"T": program.max_tokens, "B": program.buckets[-1], "W": program.table_width}
+    step = {"T": program.max_tokens, "B": max(program.buckets, default=0), "W": program.table_width}
     return step | _NOT_IN_INTERMEDIATES
 
 
@@ -50,17 +51,23 @@ def live_values(graph: Graph, sizes: Mapping[str, int]) -> list[Live]:
     """
     values, names = _evaluate(graph, sizes), value_names(graph)
     order = {node: index for index, node in enumerate(graph.fx.nodes)}
-    given = {storage_id(values[node]) for node in (*graph.placeholders, *graph.outputs.values())}
+    outside = {storage_id(values[node]) for node in (*graph.placeholders, *graph.outputs.values())}
     found: dict[int, Live] = {}
-    for node in graph.fx.nodes:
-        value = values.get(node)
-        if node.op != "call_function" or not isinstance(value, torch.Tensor) or storage_id(value) in given:
-            continue
-        made = order[node if node in graph.calls else node.args[0]]
-        last = max((order[user] for user in node.users), default=made)
-        first = found.get(storage_id(value)) or Live(names[node], value.untyped_storage().nbytes(), made, last)
-        found[storage_id(value)] = Live(first.value, first.bytes, first.first, max(first.last, last))
-    return [live for live in (*found.values(), *_scratch(graph, values, names, order)) if live.bytes]
+    for node in graph.calls:
+        for index, value in enumerate(_results(values[node])):
+            if storage_id(value) not in {*outside, *found}:
+                size = value.untyped_storage().nbytes()
+                found[storage_id(value)] = Live(names[node, index], size, order[node], order[node])
+    for node, value in values.items():
+        live = found.get(storage_id(value)) if isinstance(value, torch.Tensor) else None
+        if live:
+            last = max((order[user] for user in node.users if is_call(user)), default=live.last)
+            found[storage_id(value)] = replace(live, last=max(live.last, last))
+    return [live for live in (*found.values(), *_scratch(graph, values, names)) if live.bytes]
+
+
+def _results(value: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else () if value is None else (value,)
 
 
 def _evaluate(graph: Graph, sizes: Mapping[str, int]) -> dict[Node, Any]:
@@ -75,17 +82,13 @@ def _evaluate(graph: Graph, sizes: Mapping[str, int]) -> dict[Node, Any]:
     return values
 
 
-def _scratch(graph: Graph, values: Mapping[Node, Any], names: Mapping[Node, str], order: Mapping[Node, int]) -> Iterator[Live]:
+def _scratch(graph: Graph, values: Mapping[Node, Any], names: Mapping[tuple[Node, int], str]) -> Iterator[Live]:
     """What calls need while they run, named after their first result."""
-    for node in filter(is_kvc, graph.calls):
-        op = OPS[op_name(node.target).removeprefix("kvc.")]
-        size = op.scratch(*map_arg(node.args, values.__getitem__), **node.kwargs)
-        if size:
-            yield Live(f"scratch of {_first_name(node, names)}", size, order[node], order[node])
-
-
-def _first_name(node: Node, names: Mapping[Node, str]) -> str:
-    return next((names[value] for value in (node, *node.users) if value in names), node.name)
+    for index, node in enumerate(graph.fx.nodes):
+        if is_call(node) and is_kvc(node):
+            op = OPS[op_name(node.target).removeprefix("kvc.")]
+            size = op.scratch(*map_arg(node.args, values.__getitem__), **node.kwargs)
+            yield Live(f"scratch of {names.get((node, 0), node.name)}", size, index, index)
 
 
 def place(graph: str, values: Sequence[Live]) -> tuple[Region, ...]:

@@ -11,6 +11,7 @@ from kvc.compiler_passes.liveness import limits, live_values, place
 from kvc.compiler_passes.stages import Stage
 from kvc.graphs.program import Program, Region, Workspace
 
+
 def plan(program: Program) -> Workspace:
     """Places for the values of every graph."""
     sizes = limits(program)

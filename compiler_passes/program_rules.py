@@ -153,11 +153,12 @@ def _refreshed(name: str, graph: Graph, region: CaptureRegion | None) -> Found:
 def workspace_is_disjoint(program: Program, before: Program | None) -> Found:
     """Values that live at the same time have different places in the workspace, which holds all of them."""
     placed = {(region.graph, region.value): region for region in program.workspace.regions}
+    end = program.workspace.bytes
     for name, graph in program.named_graphs().items() if placed else ():
         values = live_values(graph, limits(program))
         for value in values:
             region = placed.get((name, value.value))
-            if region is None or region.bytes < value.bytes or region.offset < 0 or region.end > program.workspace.bytes:
+            if region is None or region.bytes < value.bytes or not 0 <= region.offset <= region.end <= end:
                 yield name, f"{value.value} has no place of {value.bytes} bytes in the workspace"
         for one, other in combinations(values, 2):
             if one.meets(other) and _overlap(placed.get((name, one.value)), placed.get((name, other.value))):

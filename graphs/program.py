@@ -96,8 +96,9 @@ class CapturePlan:
 class Program:
     """Everything that runs in a step.
 
-    ``max_tokens`` is the largest number of tokens in a step, ``graphs`` are keyed by (signature, phase); ``prologues`` run once a step and are empty until
-    `hoist_step_invariants` makes them; ``signatures`` describe what made a layer's graph its own.
+    ``graphs`` are keyed by (signature, phase); ``prologues`` run once a step and are empty until
+    `hoist_step_invariants` makes them; ``signatures`` describe what made a layer's graph its own; ``max_tokens`` is the
+    largest number of tokens in a step.
     """
 
     name: str

@@ -59,16 +59,11 @@ class _Numbers(dict[tuple[torch.fx.Node, int], int]):
         return "%?" if number is None else f"%{number}"
 
 
-def value_names(graph: Graph) -> dict[torch.fx.Node, str]:
-    """The number of each value in the canonical text (`%12`), by the node that stands for it."""
+def value_names(graph: Graph) -> dict[tuple[torch.fx.Node, int], str]:
+    """The number that each result of a call has in the canonical text (`%12`), taken or not; placeholders too."""
     numbers = _Numbers()
-    for node in graph.fx.nodes:
-        for index in range(len(result_values(node)) if node.op != "output" else 0):
-            if node.target is not operator.getitem:
-                numbers.define(node, index)
-    several = {node for node in graph.calls if isinstance(node.meta["val"], list | tuple)}
-    named = (node for node in graph.fx.nodes if node.op != "output" and node not in several and result_values(node))
-    return {node: numbers.use(node) for node in named}
+    defining = (node for node in graph.fx.nodes if node.op != "output" and node.target is not operator.getitem)
+    return {(node, i): numbers.define(node, i) for node in defining for i in range(len(result_values(node)))}
 
 
 def _node_line(graph: Graph, node: torch.fx.Node, numbers: _Numbers) -> str:

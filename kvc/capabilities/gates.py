@@ -1,4 +1,4 @@
-"""What the passes for FP8 context attention ask of a place before they rewrite it, and the layouts that kernels want."""
+"""What passes ask of a place before they rewrite it for FP8 attention, and the layouts that kernels want."""
 
 from dataclasses import dataclass
 

@@ -24,7 +24,9 @@ from kvc.graphs.symbols import Symbols
 from kvc.integrations.inductor.in_place import source_line, to_functional, to_in_place
 
 # Pass -> its rules, in the order of the compiler's own pipeline.
-RULES: Mapping[str, tuple[NearMiss, ...]] = {one.name: one.rules for one in (FuseRopeQuantize, FuseAppend, FuseExpandQuantize)}
+RULES: Mapping[str, tuple[NearMiss, ...]] = {
+    one.name: one.rules for one in (FuseRopeQuantize, FuseAppend, FuseExpandQuantize)
+}
 
 HOOK = "post_grad_custom_pre_pass"
 _SOURCES = ("compiler_passes", "graphs", "integrations/inductor", "ops")  # what decides how a graph is rewritten
