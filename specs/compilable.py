@@ -64,6 +64,12 @@ _STEPS = (
         lambda row: listed(row.options) or "no options",
     ),
     _Step(
+        "KVC120",
+        lambda run: f"context attention in {run.context.dtype}",
+        lambda run, row: run.context.dtype in row.context,
+        lambda row: f"context attention of {row.kind} layers in {listed(row.context)}",
+    ),
+    _Step(
         "KVC121",
         lambda run: f"a {run.domain} layer",
         lambda run, row: run.domain == "target" or row.draft,

@@ -7,7 +7,6 @@ from typing import Any, get_args
 from pydantic import BaseModel, Tag
 from pydantic_core import ErrorDetails
 
-from kvc.capabilities import PLANNED_SCALE_SOURCES
 from kvc.diagnostics import Diagnostic, Source
 from kvc.specs import models
 from kvc.specs.nodes import Loc, Mapping, Node, Scalar, document_path, find, key_source, place
@@ -122,10 +121,6 @@ def _bad_kind(error: ErrorDetails, root: Node) -> Diagnostic:
     tags = (tag.partition("=") for tag in _quoted(error["ctx"]["expected_tags"]))
     choices = [name for of, _, name in tags if of == field]
     at = find(root, (*error["loc"], field)).source
-    if wanted in PLANNED_SCALE_SOURCES:
-        return _at(
-            error, root, "KVC103", f"{field} `{wanted}` is not supported yet", f"supported: {listed(choices)}", at
-        )
     return _at(error, root, "KVC024", f"unknown {field} `{shortened(wanted)}`", nearest(wanted, choices), at)
 
 

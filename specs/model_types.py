@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from kvc.encodings import ENCODINGS, MIXED
-from kvc.specs.sizes import parse_layers, parse_size
+from kvc.specs.sizes import BadValue, parse_layers, parse_size
 
 
 class Model(BaseModel):
@@ -36,6 +36,16 @@ def _layers(value: Any) -> Any:
     return text
 
 
+def _tensor_name(value: Any) -> Any:
+    """A name with the place of the layer's number in it, and nothing else in braces."""
+    if isinstance(value, str):
+        rest = value.replace("{layer}", "")
+        if rest == value or set(rest) & set("{}") or not value.isprintable():
+            help = "as in `model.layers.{layer}.self_attn.k_scale`"
+            raise BadValue("a tensor's name needs `{layer}`, the layer's number, and has no other braces", help)
+    return value
+
+
 def choice(*names: str) -> Any:
     """Text whose choices editors should offer; a wrong one is judged by the checks."""
     return Field(json_schema_extra={"enum": list(names)})
@@ -49,6 +59,7 @@ Positions = Annotated[int, Field(ge=1, le=2**30)]
 Positive = Annotated[float, Field(gt=0, le=1e30)]
 Bytes = Annotated[int, BeforeValidator(_size), Field(ge=0, le=2**60), WithJsonSchema(_SIZE_SCHEMA)]
 LayerRanges = Annotated[str, BeforeValidator(_layers), WithJsonSchema(_LAYERS_SCHEMA)]
+TensorName = Annotated[str, BeforeValidator(_tensor_name), Field(description="with `{layer}` in it")]
 EncodingName = Annotated[str, choice(*ENCODINGS, *MIXED)]
 # A scale and its reciprocal must both be normal fp32 numbers, and its product with 448, the largest code, finite.
 Scale = Annotated[float, Field(ge=2.0**-126, le=2.0**119)]

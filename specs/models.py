@@ -11,7 +11,18 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_serialize
 
 from kvc.capabilities import ARCHS, PAGE_SIZES, PASSES
 from kvc.specs.layer_models import LayerEntry, OneLayer
-from kvc.specs.model_types import Bytes, EncodingName, LayerRanges, Model, Positions, Positive, Scale, choice, tag
+from kvc.specs.model_types import (
+    Bytes,
+    EncodingName,
+    LayerRanges,
+    Model,
+    Positions,
+    Positive,
+    Scale,
+    TensorName,
+    choice,
+    tag,
+)
 from kvc.specs.sizes import BadValue
 
 
@@ -54,9 +65,10 @@ class UnitScales(Model):
 class ScaleValues(Model):
     """Scales of a field: one number for all layers, or a list with one a layer.
 
-    `k` and `v` are fields of `gqa` layers, `latent` and `rope` of `mla` ones.
+    `k` and `v` are fields of `gqa` layers, `latent` and `rope` of `mla` ones, `q`, `k` and `v` of context attention.
     """
 
+    q: ScaleNumbers | None = None
     k: ScaleNumbers | None = None
     v: ScaleNumbers | None = None
     latent: ScaleNumbers | None = None
@@ -70,8 +82,29 @@ class GivenScales(Model):
     values: ScaleValues
 
 
+class ScaleNames(Model):
+    """What a checkpoint calls the scales of a field; fields as in `ScaleValues`."""
+
+    q: TensorName | None = None
+    k: TensorName | None = None
+    v: TensorName | None = None
+    latent: TensorName | None = None
+    rope: TensorName | None = None
+
+
+class CheckpointScales(Model):
+    """Scales read from the model's checkpoint, one tensor a layer and field, when a cache is allocated."""
+
+    source: Literal["checkpoint"]
+    names: Annotated[ScaleNames, Field(description="where the checkpoint has other names than the usual ones")] = (
+        ScaleNames()
+    )
+
+
 Scales = Annotated[
-    Annotated[UnitScales, Tag("source=unit")] | Annotated[GivenScales, Tag("source=values")],
+    Annotated[UnitScales, Tag("source=unit")]
+    | Annotated[GivenScales, Tag("source=values")]
+    | Annotated[CheckpointScales, Tag("source=checkpoint")],
     Discriminator(_source_tag),
 ]
 
@@ -118,7 +151,10 @@ class Cache(Model):
 class Attention(Model):
     """How prefill attention is computed."""
 
-    context: Literal["act", "fp8"] = "act"
+    context: Annotated[
+        Literal["act", "fp8"], Field(description="Q, K and V: in the activation dtype, or fp8 under `scales`")
+    ] = "act"
+    scales: Annotated[Scales, Field(description="of q, k and v; required by fp8")] | None = None
 
 
 class Draft(Model):

@@ -13,7 +13,7 @@ from kvc.specs.layer_models import Layer
 from kvc.specs.nodes import key_source
 from kvc.specs.placement import PlacedLayer, draft_layer, override_ranges, placed_layers, written_layers
 from kvc.specs.resolve_shapes import coverage_of, shape_of, shards_of
-from kvc.specs.resolve_storage import Storage, Stored, storage_of
+from kvc.specs.resolve_storage import CONTEXT_FIELDS, Storage, Stored, has_list, source_of, storage_of
 from kvc.specs.yaml_reader import Document
 
 
@@ -74,6 +74,7 @@ class _Runs:
 
     def __init__(self, spec: models.Spec) -> None:
         self._ranks, self._drafted = spec.parallel.tensor, _drafted(spec)
+        self._attention = spec.attention
 
     def run(
         self, layers: range, layer: Layer, stored: Stored, tokens_per_page: int, domain: resolved.Domain, source: Source
@@ -93,12 +94,18 @@ class _Runs:
             source=source,
             retain=retain,
             shards=shards_of(layer, self._ranks),
+            context=self._context(layers.start),
         )
+
+    def _context(self, layer: int) -> resolved.ContextAttention:
+        names = CONTEXT_FIELDS if self._attention.context == "fp8" else ()
+        return resolved.ContextAttention(self._attention.context, source_of(names, self._attention.scales, layer))
 
 
 def _runs(spec: models.Spec, document: Document) -> list[resolved.LayerRun]:
     placed, storage = placed_layers(spec), Storage(spec.cache, override_ranges(spec))
-    cuts = storage.cuts(placed[-1].first + placed[-1].count)
+    total = placed[-1].first + placed[-1].count
+    cuts = list(range(total)) if has_list(spec.attention.scales) else storage.cuts(total)
     sources = {loc: key_source(document.root, loc) for loc, _ in written_layers(spec.model.layers)}
     made, size = _Runs(spec), spec.cache.tokens_per_page
     runs: list[resolved.LayerRun] = []
@@ -129,7 +136,7 @@ def _pieces(entry: PlacedLayer, cuts: list[int]) -> list[range]:
 
 
 # All that equal neighbours share: what a run is, without its place.
-_same = attrgetter("shape", "coverage", "encoding", "tokens_per_page", "scales", "domain", "retain")
+_same = attrgetter("shape", "coverage", "encoding", "tokens_per_page", "scales", "domain", "retain", "context")
 
 
 def _append(runs: list[resolved.LayerRun], run: resolved.LayerRun) -> None:

@@ -5,8 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvc.capabilities import TWINNED_COVERAGES
+from kvc.capabilities.checkpoint_names import SCALES
 from kvc.encodings import ENCODINGS, Field
 from kvc.specs import models, resolved
+
+CONTEXT_FIELDS = ("q", "k", "v")  # what fp8 context attention quantizes
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Storage:
         """Layer indices at which storage may change, ascending."""
         places: tuple[models.Cache | models.Override, ...] = (self._cache, *self._cache.overrides)
         twins = (place.retain.scales for place in places if place.retain)
-        if any(map(_has_list, (*(place.scales for place in places), *twins))):
+        if any(map(has_list, (*(place.scales for place in places), *twins))):
             return list(range(num_layers))
         return sorted({end for layers, _, _ in self._overridden for end in (layers.start, layers.stop)})
 
@@ -59,7 +62,8 @@ class Storage:
         return Stored(override.encoding or cache.encoding, own, scales, scales_at, retain, retain_at)
 
 
-def _has_list(scales: models.Scales | None) -> bool:
+def has_list(scales: models.Scales | None) -> bool:
+    """Whether a field has one number a layer."""
     if not isinstance(scales, models.GivenScales):
         return False
     return any(isinstance(numbers, list) for _, numbers in scales.values)
@@ -69,13 +73,21 @@ def scale_source(
     encoding: str, fields: Iterable[Field], scales: models.Scales | None, position: int
 ) -> resolved.ScaleSource:
     """The scale of every field that has one of its own under ``encoding``; the spec must have been checked."""
-    names = ENCODINGS[encoding].scale_fields(tuple(field.name for field in fields))
+    return source_of(ENCODINGS[encoding].scale_fields(tuple(field.name for field in fields)), scales, position)
+
+
+def source_of(names: tuple[str, ...], scales: models.Scales | None, position: int) -> resolved.ScaleSource:
+    """The scale of every field of ``names``, for the layer at ``position`` of those that a list is for."""
     if not names or scales is None:
         return resolved.ScaleSource("none")
     if isinstance(scales, models.UnitScales):
         return resolved.ScaleSource("unit", tuple((name, 1.0) for name in names))
-    given = ((name, getattr(scales.values, name)) for name in names)
-    numbers = ((name, value[position] if isinstance(value, list) else value) for name, value in given)
+    if isinstance(scales, models.CheckpointScales):
+        given = ((name, getattr(scales.names, name)) for name in names)
+        templates = tuple((name, (template,) if template else SCALES[name]) for name, template in given)
+        return resolved.ScaleSource("checkpoint", names=templates)
+    values = ((name, getattr(scales.values, name)) for name in names)
+    numbers = ((name, value[position] if isinstance(value, list) else value) for name, value in values)
     return resolved.ScaleSource("values", tuple((name, float(value)) for name, value in numbers))
 
 

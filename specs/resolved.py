@@ -176,8 +176,7 @@ class Coverage:
 class ScaleSource:
     """Where scales come from.
 
-    One of ``values`` a field (`k`, `v`), or for `checkpoint` the templates of ``names`` (`...{layer}...`), empty for
-    the default ones.
+    One of ``values`` a field (`k`, `v`); for `checkpoint` the ``names`` that its tensor may have, `{layer}` in them.
     """
 
     kind: Literal["none", "unit", "values", "checkpoint"]

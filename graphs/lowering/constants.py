@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from kvc.capabilities.checkpoint_names import KV_B, SCALES
+from kvc.capabilities.checkpoint_names import KV_B
 from kvc.encodings import ENCODINGS
 from kvc.graphs.program import Constant
 from kvc.ops.rope_table import rope_table, table_digest
@@ -28,7 +28,7 @@ class Constants:
 
     def _scales(self, layer: int, source: ScaleSource, codecs: dict[str, str], prefix: str) -> dict[str, str]:
         if source.kind == "checkpoint":
-            made = {name: self._of_checkpoint(layer, name, templates, codecs[name]) for name, templates in source.names}
+            made = {name: self._of_checkpoint(layer, templates, codecs[name]) for name, templates in source.names}
         else:
             made = {name: self._value(codecs[name], value) for name, value in source.values}
         return {f"scale.{prefix}{name}": constant for name, constant in made.items()}
@@ -38,8 +38,8 @@ class Constants:
         self.made.setdefault(name, Constant("scale", {"codec": codec, "value": value}))
         return name
 
-    def _of_checkpoint(self, layer: int, field: str, templates: tuple[str, ...], codec: str) -> str:
-        tensors = [template.format(layer=layer) for template in templates or SCALES[field]]
+    def _of_checkpoint(self, layer: int, templates: tuple[str, ...], codec: str) -> str:
+        tensors = [template.replace("{layer}", str(layer)) for template in templates]
         name = f"scale.{codec}.{tensors[0]}"
         self.made[name] = Constant("scale", {"codec": codec, "tensors": tensors})
         return name

@@ -11,7 +11,7 @@ from kvc.capabilities.storage import (
     TWINNED_COVERAGES,
     StorageCapability,
 )
-from kvc.capabilities.targets import ARCHS, MAX_LAYERS, MAX_ROPE_TABLE, PAGE_SIZES, PLANNED_SCALE_SOURCES
+from kvc.capabilities.targets import ARCHS, MAX_LAYERS, MAX_ROPE_TABLE, PAGE_SIZES
 
 __all__ = [
     "ARCHS",
@@ -25,7 +25,6 @@ __all__ = [
     "MAX_ROPE_TABLE",
     "PAGE_SIZES",
     "PASSES",
-    "PLANNED_SCALE_SOURCES",
     "STORAGE_CAPABILITIES",
     "TWINNED_COVERAGES",
     "Fp8Context",

@@ -12,7 +12,8 @@ class LayerCapability:
 
     ``twins``: encodings in which retained tokens of such a history may be kept beside it (none yet);
     ``phases`` that can read it back; ``dtypes``: activation dtypes that may be stored in it; ``options`` of a layer
-    (`softcap`) that its attention can compute; ``draft``: whether it may be a draft layer.
+    (`softcap`) that its attention can compute; ``draft``: whether it may be a draft layer; ``context``: what Q, K and V
+    of context attention may be.
     """
 
     kind: str
@@ -23,17 +24,19 @@ class LayerCapability:
     dtypes: tuple[str, ...]
     options: tuple[str, ...] = ()
     draft: bool = False
+    context: tuple[str, ...] = ("act",)
 
 
 _BOTH = ("context", "generation")
+_FP8_CONTEXT = ("act", "fp8")
 
 LAYER_CAPABILITIES: tuple[LayerCapability, ...] = (
     LayerCapability("gqa", "full", "fp32", (), _BOTH, ("fp32", "bf16", "fp16")),
     # No fp16: three bits of its mantissa would go without anyone having asked for a quantized cache.
     LayerCapability("gqa", "full", "bf16", (), _BOTH, ("fp32", "bf16")),
     LayerCapability("gqa", "full", "fp8", (), _BOTH, ("fp32", "bf16", "fp16")),
-    LayerCapability("mla", "full", "fp32", (), _BOTH, ("fp32", "bf16", "fp16")),
-    LayerCapability("mla", "full", "bf16", (), _BOTH, ("fp32", "bf16")),
-    LayerCapability("mla", "full", "fp8", (), _BOTH, ("fp32", "bf16", "fp16")),
-    LayerCapability("mla", "full", "fp8_ds_mla", (), _BOTH, ("fp32", "bf16")),
+    LayerCapability("mla", "full", "fp32", (), _BOTH, ("fp32", "bf16", "fp16"), context=_FP8_CONTEXT),
+    LayerCapability("mla", "full", "bf16", (), _BOTH, ("fp32", "bf16"), context=_FP8_CONTEXT),
+    LayerCapability("mla", "full", "fp8", (), _BOTH, ("fp32", "bf16", "fp16"), context=_FP8_CONTEXT),
+    LayerCapability("mla", "full", "fp8_ds_mla", (), _BOTH, ("fp32", "bf16"), context=_FP8_CONTEXT),
 )

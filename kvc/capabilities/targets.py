@@ -9,6 +9,3 @@ PAGE_SIZES: tuple[int, ...] = tuple(2**power for power in range(11))
 
 # CUDA architectures that a target may name.
 ARCHS: tuple[str, ...] = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120")
-
-# Names of the design that this version does not read: refused as "not yet" instead of "unknown".
-PLANNED_SCALE_SOURCES: tuple[str, ...] = ("checkpoint",)

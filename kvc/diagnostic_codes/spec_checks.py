@@ -16,8 +16,8 @@ CODES: dict[str, Code] = {
     "KVC103": Code(
         "a layer kind that is not supported yet",
         "A layer kind that can be planned (`kvc plan` counts its bytes) and not compiled yet: lowering to graphs reads "
-        "the capability table, and it has no row of this kind. Also: a source of scales that this version cannot read.",
-        "kvc compile deepseek-v3  # kind: mla",
+        "the capability table, and it has no row of this kind.",
+        "kvc compile deepseek-v3.2  # kind: mla_sparse",
     ),
     "KVC104": Code(
         "query heads do not divide into KV heads",
@@ -37,7 +37,8 @@ CODES: dict[str, Code] = {
     ),
     "KVC107": Code(
         "an encoding needs scales",
-        "A scale is never implicit: say where it comes from. `unit` is 1.0 for every layer; `values` gives numbers.",
+        "A scale is never implicit: say where it comes from. `unit` is 1.0 for every layer; `values` gives numbers; "
+        "`checkpoint` reads them from the model's weights.",
         "cache: {encoding: fp8, tokens_per_page: 32}",
     ),
     "KVC108": Code(
@@ -104,9 +105,10 @@ CODES: dict[str, Code] = {
         "compile: {require: [fuse_apend]}",
     ),
     "KVC120": Code(
-        "a context attention dtype that is not supported yet",
-        "`attention.context: act` computes prefill attention in the activation dtype.",
-        "attention: {context: fp8}",
+        "fp8 context attention that cannot be compiled yet",
+        "`attention.context: act` computes prefill attention in the activation dtype, `fp8` on quantized Q, K and V. "
+        "Which kinds of layers can do the latter is a column of the capability table.",
+        "attention: {context: fp8, scales: {source: unit}}  # of gqa layers",
     ),
     "KVC121": Code(
         "draft layers cannot be compiled yet",
@@ -157,7 +159,8 @@ CODES: dict[str, Code] = {
     "KVC130": Code(
         "scales that do not match the fields",
         "Each field of a row that has a scale needs a number: `k` and `v` of gqa layers; of mla layers `latent`, whose "
-        "scale the rope shares, and `rope` where the encoding gives it its own.",
+        "scale the rope shares, and `rope` where the encoding gives it its own; of fp8 context attention `q`, "
+        "`k` and `v`.",
         "scales: {source: values, values: {k: 0.5}}  # v is missing",
     ),
     "KVC131": Code(

@@ -6,7 +6,7 @@ from kvc.plan.pooling import Pooling
 from kvc.plan.stale import ceil_div
 from kvc.plan.types import Overheads
 from kvc.specs.compilable import compile_findings
-from kvc.specs.resolved import DeepseekV4Shape, LayerRun, ResolvedSpec, Rope
+from kvc.specs.resolved import DeepseekV4Shape, LayerRun, ResolvedSpec, Rope, ScaleSource
 
 _INT32 = _FLOAT32 = 4
 _SCALE_OPERAND = 2 * _FLOAT32  # the scale, and the factor that quantizing multiplies by
@@ -29,12 +29,19 @@ def _scratch(spec: ResolvedSpec) -> int | None:
     return None if unknown else 0
 
 
-def _scales(spec: ResolvedSpec) -> Iterator[tuple[str, float]]:
-    """(encoding, scale) of every field: equal ones are one constant of the program."""
+def _scales(spec: ResolvedSpec) -> Iterator[tuple[str, float | str]]:
+    """(encoding, scale) of every field: equal ones are one constant of the program, a checkpoint's one a layer."""
     for run in spec.runs:
-        yield from ((run.encoding, value) for _, value in run.scales.values)
+        yield from _of_source(run, run.encoding, run.scales)
+        yield from _of_source(run, "fp8", run.context.scales)
         if run.retain:
-            yield from ((run.retain.encoding, value) for _, value in run.retain.scales.values)
+            yield from _of_source(run, run.retain.encoding, run.retain.scales)
+
+
+def _of_source(run: LayerRun, encoding: str, scales: ScaleSource) -> Iterator[tuple[str, float | str]]:
+    yield from ((encoding, value) for _, value in scales.values)
+    for layer in run.layers:
+        yield from ((encoding, f"{names[0]} of layer {layer}") for _, names in scales.names)
 
 
 def _ropes(spec: ResolvedSpec) -> set[Rope]:

@@ -76,18 +76,11 @@ def _passes(spec: Spec) -> Iterator[Hit]:
             yield Hit(("compile", "require", index), message, nearest(name, available, "passes"))
 
 
-def _context(spec: Spec) -> Iterator[Hit]:
-    if spec.attention.context != "act":
-        message = f"context attention in {spec.attention.context} is not supported yet"
-        yield Hit(("attention", "context"), message, "supported: `act`, the activation dtype")
-
-
 RULES: tuple[Rule, ...] = (
     Rule("KVC116", "sequences fit the model's positions", _sequence_length),
     Rule("KVC117", "buckets ascend to max_sequences", _buckets),
     Rule("KVC118", "the architecture fits the device", _arch),
     Rule("KVC119", "required passes exist", _passes),
-    Rule("KVC120", "context attention is supported", _context),
     Rule("KVC122", "memory is left for the cache", _memory),
     Rule("KVC126", "the table of rotary embeddings is bounded", _rope_table),
     Rule("KVC123", "a step holds one token of each sequence", _step_size),

@@ -169,6 +169,28 @@ KINDS = (
         "need `latent`",
         cache="encoding: fp8, tokens_per_page: 16, scales: {source: values, values: {latent: 1.0, rope: 0.5}}",
     ),
+    _layer(
+        "KVC130",
+        "mla",
+        "'x.{layer}'}",
+        "no layer has a scale for `v`",
+        "need `latent`",
+        cache="encoding: fp8, tokens_per_page: 16, scales: {source: checkpoint, names: {v: 'x.{layer}'}}",
+    ),
+    Broken(
+        "KVC130",
+        spec_text("mla", more="attention: {context: fp8, scales: {source: values, values: {k: 0.5, v: 0.5}}}"),
+        "values: {k",
+        "no scale for `q`",
+        "`q`, `k`, `v`",
+    ),
+    Broken(
+        "KVC130",
+        spec_text("mla", more="attention: {context: fp8, scales: {source: checkpoint, names: {rope: 'x.{layer}'}}}"),
+        "'x.{layer}'}",
+        "no layer has a scale for `rope`",
+        "`q`, `k`, `v`",
+    ),
     _layer("KVC131", LAYERS["window"] + ", chunk: 32", "32}", "a window of 64 cannot have chunks of 32", "keep"),
     _layer("KVC131", LAYERS["gqa"] + ", keep_first: 5", "5}", "and there is none", "add `window`"),
     _layer(

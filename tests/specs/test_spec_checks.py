@@ -42,10 +42,19 @@ BROKEN: dict[str, list[tuple[str, str, int, int, str, str]]] = {
     ],
     "KVC107": [
         ("  scales: {source: unit}\n", "", 14, 13, "encoding `fp8` needs scales", "{source: unit}"),
+        ("kvc: 1", "kvc: 1\nattention: {context: fp8}", 2, 22, "fp8 context attention needs scales", "{q: ..., k: "),
     ],
     "KVC108": [
         ("encoding: fp8", "encoding: bf16", 16, 3, "no layer uses these scales", "encodings with scales: `fp8`"),
         (*override('{layers: "0", encoding: bf16, scales: {source: unit}}'), 18, 37, "no layer uses", "remove"),
+        (
+            "kvc: 1",
+            "kvc: 1\nattention: {scales: {source: unit}}",
+            2,
+            13,
+            "context attention is `act`",
+            "remove `scales`",
+        ),
     ],
     "KVC109": [
         (
@@ -54,6 +63,14 @@ BROKEN: dict[str, list[tuple[str, str, int, int, str, str]]] = {
             16,
             37,
             "2 scales for 4 layers",
+            "one a layer",
+        ),
+        (
+            "kvc: 1",
+            "kvc: 1\nattention: {context: fp8, scales: {source: values, values: {q: 1.0, k: [1.0], v: 1.0}}}",
+            2,
+            69,
+            "1 scales for 4 layers",
             "one a layer",
         ),
         (
@@ -121,7 +138,6 @@ BROKEN: dict[str, list[tuple[str, str, int, int, str, str]]] = {
         ("kvc: 1", "kvc: 1\ncompile: {require: [fuse_apend]}", 2, 21, "unknown pass", "did you mean `fuse_append`?"),
         ("kvc: 1", "kvc: 1\ncompile: {require: [fold_overlay]}", 2, 21, "not available yet", "`fuse_append`"),
     ],
-    "KVC120": [("kvc: 1", "kvc: 1\nattention: {context: fp8}", 2, 22, "in fp8 is not supported", "`act`")],
     "KVC122": [
         ("kvc: 1", "kvc: 1\nmemory: {device: 16GB, reserve: 16GiB}", 2, 33, "leave nothing", "smaller `reserve`"),
         ("kvc: 1", "kvc: 1\nmemory: {device: 0}", 2, 18, "leave nothing", "larger `device`"),

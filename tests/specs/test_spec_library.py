@@ -36,6 +36,7 @@ OTHERS = {
     "deepseek-v2-lite": {"mla": 27},
     "deepseek-v3": {"mla": 62},
     "deepseek-v3-bf16": {"mla": 61},
+    "deepseek-v3-fp8": {"mla": 61},
     "deepseek-v3.2": {"mla_sparse dsa": 61},
     "deepseek-v4": {"mla_sparse deepseek_v4": 43},
     "gemma-3": {"gqa": 26},
@@ -45,6 +46,7 @@ OTHERS = {
     "kimi-linear": {"recurrent kda": 21, "mla": 6},
     "tiny-mla-bf16": {"mla": 3},
     "tiny-mla-fp32": {"mla": 3},
+    "tiny-mla-fp8": {"mla": 3},
     "qwen3-next": {"recurrent gated_delta_net": 36, "gqa": 12},
 }
 DENSE = [name for name in library_specs() if name not in OTHERS]
