@@ -5,6 +5,7 @@ import torch
 
 from kvc.diagnostics import KvcError
 from kvc.graphs.builder import GraphBuilder
+from kvc.graphs.diff import readable_lines
 from kvc.graphs.graph import Graph
 from kvc.graphs.text import parse_graph, print_graph
 
