@@ -22,7 +22,7 @@ _INTRO = """\
 
 Made from the capability tables (`kvc/capabilities/`) by `python -m kvc.report.support > docs/support.md`.
 `kvc check` and `kvc plan` take everything that can be **planned**; of that, `kvc compile` refuses what cannot be
-**compiled** yet, naming the layer and the row that is missing (KVC103, KVC111, KVC112, KVC121, KVC140).
+**compiled** yet, naming the layer and the row that is missing (KVC103, KVC111, KVC112, KVC120, KVC121, KVC140).
 A **twin** holds retained tokens in a second encoding; layers whose coverage has none keep all their rows in it.
 """
 
@@ -34,8 +34,9 @@ def support_text() -> str:
         "## Layer kinds\n",
         _markdown(("layer kind", "coverage", "twin", "compiled coverage"), _kinds()),
         "\n## Encodings of a layer's rows\n",
-        _markdown(("layer kind", "encoding", "activations", "twins", "drafts", *_PHASES), _rows()),
-        "\nContext and generation: coverages that are compiled; - where it can be planned only.\n",
+        _markdown(("layer kind", "encoding", "activations", "twins", "drafts", *_PHASES, "context attention"), _rows()),
+        "\nContext and generation: coverages that are compiled; - where it can be planned only. Context attention: "
+        "what Q, K and V may be.\n",
         "## Encodings\n",
         _markdown(("encoding", "scales", "rows of", "summary"), _encodings()),
     )
@@ -62,14 +63,18 @@ def _kinds() -> Iterator[tuple[str, ...]]:
 def _rows() -> Iterator[tuple[str, ...]]:
     for row in STORAGE_CAPABILITIES:
         compiled = [able for able in LAYER_CAPABILITIES if (able.kind, able.encoding) == (row.kind, row.encoding)]
-        phases = (_listed(_phase(compiled, phase)) for phase in _PHASES)
-        yield row.kind, row.encoding, _listed(row.dtypes), _twins(row, compiled), _drafts(row, compiled), *phases
+        able = (*(_listed(_phase(compiled, phase)) for phase in _PHASES), _listed(_context(compiled)))
+        yield row.kind, row.encoding, _listed(row.dtypes), _twins(row, compiled), _drafts(row, compiled), *able
     for encoding in INDEX_ENCODINGS:
-        yield "index key", encoding, "-", "-", "planned", *("-" for _ in _PHASES)
+        yield "index key", encoding, "-", "-", "planned", *("-" for _ in _PHASES), "-"
 
 
 def _phase(compiled: Iterable[LayerCapability], phase: str) -> list[str]:
     return [row.coverage for row in compiled if phase in row.phases]
+
+
+def _context(compiled: Iterable[LayerCapability]) -> Iterable[str]:
+    return dict.fromkeys(dtype for row in compiled for dtype in row.context)
 
 
 def _twins(row: StorageCapability, compiled: Iterable[LayerCapability]) -> str:

@@ -1,18 +1,21 @@
 """kvc::append_mla is rope, quantize and store_rows, byte for byte."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+from kvc.diagnostics import KvcError
 from kvc.encodings import ENCODINGS
 from kvc.ops import OPS
 from kvc.ops.codecs import MLA
-from kvc.ops.example_inputs import SHAPES, Shape
+from kvc.ops.example_inputs import SHAPES
 
 append = torch.ops.kvc.append_mla.default
 ops = torch.ops.kvc
-DS_MLA = Shape(latent_dim=512, rope_dim=64, encoding="fp8_ds_mla")
+VECTORS = json.loads((Path(__file__).parents[1] / "data/codec_vectors.json").read_text())
 
 
 def unfused(pool, q, latent, k, table, positions, rows, latent_scale, rope_scale, encoding, tokens_per_page, layout):
@@ -45,3 +48,49 @@ def test_codes_of_the_latent_are_stored_as_they_are():
     append(given := pool.clone(), q, codes, *rest, **how)
     append(made := pool.clone(), q, latent, *rest, **how)
     assert torch.equal(given, made)
+
+
+@pytest.mark.parametrize("vector", VECTORS["ds_mla"], ids=["bf16", "f32"])
+def test_rows_of_656_bytes(vector):
+    """Codes, block scales and bf16 rope side by side, and back; FlashMLA reads these rows."""
+    dtype = torch.float32 if "x_f32" in vector else torch.bfloat16
+    x, codes, scales, value = (
+        torch.stack([torch.frombuffer(bytearray.fromhex(row), dtype=of) for row in vector[name]])
+        for name, of in (
+            ("x_f32" if dtype == torch.float32 else "x_bf16", dtype),
+            ("codes", torch.uint8),
+            ("scales", torch.uint8),
+            ("value", torch.float32),
+        )
+    )
+    tokens = len(x)
+    k_rope = torch.randn(tokens, 1, 64).to(dtype)
+    pool = torch.full((2, 32 * 656), 0xFF, dtype=torch.uint8)
+    rows = torch.arange(tokens, dtype=torch.int32) + 32
+    how = {"encoding": "fp8_ds_mla", "tokens_per_page": 32}
+    append(pool, None, x[:, None], k_rope, None, None, rows, None, None, **how, keep_k=False)
+    stored = pool[1].view(32, 656)[:tokens]
+    rope = k_rope[:, 0].bfloat16()
+    assert torch.equal(stored, torch.cat([codes, scales, rope.view(torch.uint8)], -1))
+    assert (pool[0] == 0xFF).all() and (pool[1].view(32, 656)[tokens:] == 0xFF).all()
+    table, length = torch.tensor([[1]]).int(), torch.tensor([tokens]).int()
+    sizes = {"fields": ["latent", "rope"], "heads": [1, 1], "dims": [512, 64]}
+    latent, back = ops.gather_rows.default(pool, table, length, [None, None], **sizes, **how, dtype=torch.float32)
+    assert torch.equal(latent[0, :tokens, 0], value) and torch.equal(back[0, :tokens, 0], rope.float())
+
+
+@pytest.mark.parametrize("broken", ["shape", "rows", "positions", "scale"])
+def test_nothing_is_written_by_a_refused_call(broken):
+    (pool, *args), how = OPS["append_mla"].example(SHAPES["plain"])
+    change = {
+        "shape": (2, lambda t: t[:, :, :31]),
+        "rows": (5, lambda t: t + 10_000),
+        "positions": (4, lambda t: t - 99),
+        "scale": (6, lambda _: None),
+    }
+    index, make = change[broken]
+    args[index] = make(args[index])
+    before = pool.clone()
+    with pytest.raises(KvcError):
+        append(pool, *args, **how)
+    assert torch.equal(pool, before)

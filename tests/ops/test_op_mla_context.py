@@ -10,6 +10,7 @@ from kvc.diagnostics import KvcError
 from kvc.ops import OPS
 from kvc.ops import mla_inputs as inputs
 from kvc.ops.example_inputs import SHAPES, Shape, query_starts, scale_for
+from kvc.ops.paging import plane_views
 
 context = torch.ops.kvc.mla_context.default
 expand = torch.ops.kvc.expand_mla.default
@@ -95,3 +96,61 @@ def test_fp8_queries_need_fp8_keys():
             context(codes, *args[1:12], q_scale, None, None, **how)
     with pytest.raises(KvcError, match="k_scale: is missing: k holds codes"):
         context(*args[:2], *(quantize(x, SCALES[1]) for x in args[2:4]), *args[4:], **how)
+
+
+LONG = Shape(committed=(5, 0, 70, 33), own=(17, 3, 0, 1), padding=2, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("fp8", [False, True])
+@pytest.mark.parametrize("pages", [2, 3, 5])
+def test_the_size_of_chunks_does_not_matter(pages, fp8):
+    (args, one), (_, how) = call(LONG, fp8), call(LONG, fp8, chunk_pages=pages)
+    for got, want in zip(context(*args, **how), context(*args, **one), strict=True):
+        torch.testing.assert_close(got, want, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("encoding", ["fp32", "bf16", "fp8"])
+@pytest.mark.parametrize("byte", [0x00, 0x7F, 0xAA])
+def test_other_bytes_change_nothing(byte, encoding):
+    """Rows at or past the committed length, and pages that nobody holds, may hold anything."""
+    args, how = call(replace(LONG, encoding=encoding))
+    pool, table, committed = args[4:7]
+    other = torch.full_like(pool, byte)
+    row = inputs.row(replace(LONG, encoding=encoding))
+    for view, kept in zip(plane_views(other, row.layout(16)), plane_views(pool, row.layout(16)), strict=True):
+        for b, cached in enumerate(committed.tolist()):
+            for position in range(cached):
+                page = table[b, position // 16]
+                view[page, :, position % 16] = kept[page, :, position % 16]
+    changed = context(*args[:4], other, *args[5:], **how)
+    assert all(torch.equal(a, b) for a, b in zip(changed, context(*args, **how), strict=True))
+
+
+def test_a_sequence_does_not_depend_on_the_batch():
+    args, how = call(LONG)
+    out, lse = context(*args, **how)
+    starts = query_starts(LONG).tolist()
+    for b in (0, 1, 3):
+        own = slice(starts[b], starts[b + 1])
+        step = args[4], args[5][b : b + 1], args[6][b : b + 1], torch.tensor([0, own.stop - own.start]).int()
+        single = context(*(x[own] for x in args[:4]), *step, *args[8:], **how)
+        assert torch.equal(single[0], out[own]) and torch.equal(single[1], lse[own])
+    assert not out[starts[-1] :].any() and lse[starts[-1] :].eq(-torch.inf).all()
+
+
+def test_pages_not_held_take_no_part():
+    shape = replace(LONG, committed=(40,), own=(4,), padding=0)
+    args, how = call(shape)
+    table = args[5].clone()
+    table[0, 0] = -1
+    out, _ = context(*args[:5], table, *args[6:], **how)
+    torch.testing.assert_close(out.double(), expected((*args[:5], table, *args[6:]), how), rtol=4e-6, atol=4e-6)
+    assert not torch.equal(out, context(*args, **how)[0])
+
+
+def test_nan_in_own_rows_stays_with_the_queries_that_see_it():
+    args, how = call(replace(LONG, committed=(20,), own=(6,), padding=0))
+    v = args[3].clone()
+    v[4] = torch.nan
+    out, _ = context(*args[:3], v, *args[4:], **how)
+    assert torch.isfinite(out[:4]).all() and out[4:].isnan().all()
