@@ -6,7 +6,7 @@ from typing import Any
 
 import torch.fx
 
-from kvc.compiler_passes.effects import argument, operands, producer
+from kvc.compiler_passes.effects import argument, is_call, operands, producer
 from kvc.encodings import ENCODINGS, Encoding
 from kvc.graphs.graph import is_op, op_name, result, result_values
 from kvc.ops.codecs import KV, MLA
@@ -41,7 +41,7 @@ def encoded_field(call: Node) -> EncodedField | None:
     """What ``call`` encodes, None for a call that does not encode."""
     if is_op(call, "kvc.rope_quantize"):
         return EncodedField(call, 1, str(call.kwargs["encoding"]))
-    if call.op == "call_function" and op_name(call.target).startswith(QUANTIZE):
+    if is_call(call) and op_name(call.target).startswith(QUANTIZE):
         return EncodedField(call, 0, codec_of(call))
     return None
 

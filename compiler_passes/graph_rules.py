@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.fx
 
+from kvc.compiler_passes.code_rules import codes_read_otherwise, inputs_taken_otherwise
 from kvc.compiler_passes.effects import access_history, accesses, argument, mutated, operands, producer
 from kvc.compiler_passes.scale_rules import scale_conflicts
 from kvc.compiler_passes.select_kernels import is_kvc, kernel_of
@@ -176,6 +177,16 @@ def kernels_chosen(checked: Checked) -> Found:
             yield node, f"kernel {node.meta.get('kernel')!s} is no kernel of {op_name(node.target)}"
 
 
+def accepted_types(checked: Checked) -> Found:
+    """Inputs that may hold codes are taken as such by every call, with the same results."""
+    return inputs_taken_otherwise(checked.graph)
+
+
+def codes_under_one_scale(checked: Checked) -> Found:
+    """Codes that attention takes are made under the scale operand that it reads them under."""
+    return codes_read_otherwise(checked.graph)
+
+
 def one_scale_source(checked: Checked) -> Found:
     """What a pool's rows are encoded with is what they are read with."""
     return scale_conflicts(checked.graph)
@@ -190,9 +201,11 @@ BASIC_RULES: tuple[tuple[str, Callable[[Checked], Found]], ...] = (
 )
 GRAPH_RULES: tuple[tuple[str, Callable[[Checked], Found]], ...] = (
     ("KVC324", inferred_types),
+    ("KVC324", accepted_types),
     ("KVC325", operand_roles),
     ("KVC326", only_pools_are_written),
     ("KVC327", pool_order),
     ("KVC328", one_scale_source),
+    ("KVC328", codes_under_one_scale),
     ("KVC331", kernels_chosen),
 )

@@ -7,12 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvc.capabilities import PASSES
+from kvc.compiler_passes.assign_layouts import AssignLayouts
 from kvc.compiler_passes.canonicalize import Canonicalize
 from kvc.compiler_passes.capture_cuda_graphs import CaptureCudaGraphs
+from kvc.compiler_passes.elide_requantize import ElideRequantize
 from kvc.compiler_passes.fuse_append import FuseAppend
+from kvc.compiler_passes.fuse_expand_quantize import FuseExpandQuantize
 from kvc.compiler_passes.fuse_rope_quantize import FuseRopeQuantize
 from kvc.compiler_passes.hoist_step_invariants import HoistStepInvariants
 from kvc.compiler_passes.infra import Miss, ProgramPass, Result, count_calls
+from kvc.compiler_passes.plan_workspace import PlanWorkspace
 from kvc.compiler_passes.select_kernels import SelectKernels
 from kvc.compiler_passes.stages import Stage
 from kvc.compiler_passes.verifier import verify
@@ -25,7 +29,11 @@ PIPELINE: tuple[ProgramPass, ...] = (
     HoistStepInvariants(),
     FuseRopeQuantize(),
     FuseAppend(),
+    FuseExpandQuantize(),
+    ElideRequantize(),
+    AssignLayouts(),
     SelectKernels(),
+    PlanWorkspace(),
     CaptureCudaGraphs(),
 )
 

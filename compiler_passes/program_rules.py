@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations
 from typing import Any
 
 import torch.fx
 
+from kvc.compiler_passes.liveness import limits, live_values
 from kvc.compiler_passes.scale_rules import phase_conflicts
 from kvc.compiler_passes.stages import CONSTANT_KINDS, REFRESH_RULES
 from kvc.graphs.graph import Graph, is_op, qualified_name
-from kvc.graphs.program import PHASES, CaptureRegion, Program
+from kvc.graphs.program import PHASES, CaptureRegion, Program, Region
 
 Found = Iterator[tuple[str, str]]
 
@@ -148,6 +150,25 @@ def _refreshed(name: str, graph: Graph, region: CaptureRegion | None) -> Found:
             yield name, f"{qualified_name(node)} is {rule or 'not refreshed'} in the capture plan"
 
 
+def workspace_is_disjoint(program: Program, before: Program | None) -> Found:
+    """Values that live at the same time have different places in the workspace, which holds all of them."""
+    placed = {(region.graph, region.value): region for region in program.workspace.regions}
+    end = program.workspace.bytes
+    for name, graph in program.named_graphs().items() if placed else ():
+        values = live_values(graph, limits(program))
+        for value in values:
+            region = placed.get((name, value.value))
+            if region is None or region.bytes < value.bytes or not 0 <= region.offset <= region.end <= end:
+                yield name, f"{value.value} has no place of {value.bytes} bytes in the workspace"
+        for one, other in combinations(values, 2):
+            if one.meets(other) and _overlap(placed.get((name, one.value)), placed.get((name, other.value))):
+                yield name, f"{one.value} and {other.value} live at the same time and share bytes of the workspace"
+
+
+def _overlap(one: Region | None, other: Region | None) -> bool:
+    return one is not None and other is not None and one.offset < other.end and other.offset < one.end
+
+
 def one_storage_in_all_phases(program: Program, before: Program | None) -> Found:
     """What one phase writes is what the other reads: encoding, page size and scale of every field."""
     return phase_conflicts(program)
@@ -161,4 +182,5 @@ PROGRAM_RULES: tuple[tuple[str, Callable[[Program, Program | None], Found]], ...
     ("KVC330", bindings_are_complete),
     ("KVC332", capture_covers_inputs),
     ("KVC333", tables_are_of_the_pool),
+    ("KVC334", workspace_is_disjoint),
 )

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ import kvc.ops  # noqa: F401  registers the kvc:: namespace
 from kvc.diagnostics import fail
 from kvc.graphs.graph import ROLES, Graph, find_op
 from kvc.graphs.symbols import Size, Symbols
+
+_AS_RECORDED: Mapping[torch.fx.Node, torch.Tensor] = MappingProxyType({})
 
 Results = torch.fx.Node | tuple[torch.fx.Node, ...] | None
 
@@ -31,9 +34,16 @@ def insert_call(graph: Graph, name: str, *args: Any, source: str = "", **attribu
     return tuple(_take(graph, node, index) for index in range(len(value)))
 
 
-def propagate(graph: Graph, name: str, target: Any, args: Any, attributes: Mapping[str, Any]) -> Any:
-    """The fake results of a call; KVC301 where the op refuses the arguments."""
-    fakes = map_arg(args, lambda node: node.meta["val"])
+def propagate(
+    graph: Graph,
+    name: str,
+    target: Any,
+    args: Any,
+    attributes: Mapping[str, Any],
+    instead: Mapping[torch.fx.Node, torch.Tensor] = _AS_RECORDED,
+) -> Any:
+    """The fake results of a call; ``instead`` of what nodes hold. KVC301 where the op refuses the arguments."""
+    fakes = map_arg(args, lambda node: instead.get(node, node.meta["val"]))
     try:
         return target(*fakes, **attributes)
     except Exception as error:

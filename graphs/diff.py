@@ -45,9 +45,9 @@ def _readable(line: str, names: dict[str, str], calls: Counter[str]) -> str:
     if not equals:
         return _VALUE.sub(lambda value: names[value[0]], line.strip())
     maker = re.split(r"[( ]", right, maxsplit=1)[0]
-    if maker == right:  # a placeholder
-        names[_RESULT.findall(left)[0]] = right
-        return _VALUE.sub(right, left)
+    if not right.startswith(f"{maker}("):  # a placeholder, and codes that it may hold
+        names[_RESULT.findall(left)[0]] = maker
+        return _VALUE.sub(maker, left) + right.removeprefix(maker)
     right = _VALUE.sub(lambda value: names[value[0]], right)
     calls[maker] += 1
     call = maker.split(".")[1] + (f"#{calls[maker]}" if calls[maker] > 1 else "")

@@ -15,6 +15,10 @@ from kvc.graphs.symbols import Symbols
 # output of the phase's prologue, `pool` cache memory, `scale`/`table`/`weight` constants bound per layer.
 ROLES = ("input", "step", "prologue", "pool", "scale", "table", "weight")
 
+# What an input may hold in place of values of its own type: codes, made by the caller under the scale operand that the
+# ops of the graph would use.
+CODES: dict[str, torch.dtype] = {"e4m3": torch.float8_e4m3fn}
+
 # Of the ops that a graph may call.
 NAMESPACES = ("kvc", "aten")
 
@@ -25,8 +29,8 @@ class Graph:
 
     Placeholders carry ``meta["role"]`` (one of ROLES) and are named by ``node.target``; calls take tensors as
     positional arguments and everything else as keywords; ``meta["val"]`` is the fake value (a meta tensor),
-    ``meta["source"]`` the spec line it comes from, ``meta["kernel"]`` the implementation chosen by `select_kernels`.
-    The output node holds a dict.
+    ``meta["source"]`` the spec line it comes from, ``meta["kernel"]`` the implementation chosen by `select_kernels`,
+    ``meta["accepts"]`` of an input the kinds of CODES that it may hold. The output node holds a dict.
     """
 
     name: str

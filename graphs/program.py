@@ -46,10 +46,29 @@ class Binding:
 
 
 @dataclass(frozen=True)
+class Region:
+    """The place of one value in the workspace: of result ``value`` of ``graph``, or of a call's scratch."""
+
+    graph: str
+    value: str
+    offset: int
+    bytes: int
+
+    @property
+    def end(self) -> int:
+        """The first byte behind it."""
+        return self.offset + self.bytes
+
+
+@dataclass(frozen=True)
 class Workspace:
-    """Memory that captured graphs may use beside their own pool, in bytes; none is planned while no op asks for any."""
+    """Memory for the values that live inside a graph and the scratch of its calls, in bytes, at the target's limits.
+
+    All graphs use the same bytes, one after another.
+    """
 
     bytes: int = 0
+    regions: tuple[Region, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +97,8 @@ class Program:
     """Everything that runs in a step.
 
     ``graphs`` are keyed by (signature, phase); ``prologues`` run once a step and are empty until
-    `hoist_step_invariants` makes them; ``signatures`` describe what made a layer's graph its own.
+    `hoist_step_invariants` makes them; ``signatures`` describe what made a layer's graph its own; ``max_tokens`` is the
+    largest number of tokens in a step.
     """
 
     name: str
@@ -93,6 +113,7 @@ class Program:
     step: Mapping[Phase, tuple[Section, ...]]
     table_width: int
     buckets: tuple[int, ...]
+    max_tokens: int = 0
     workspace: Workspace = field(default_factory=Workspace)
     capture: CapturePlan | None = None
 
@@ -118,6 +139,7 @@ class Program:
             "arch": self.arch,
             "table_width": self.table_width,
             "buckets": list(self.buckets),
+            "max_tokens": self.max_tokens,
             "workspace": asdict(self.workspace),
             "capture": asdict(self.capture) if self.capture else None,
             "step": {phase: [[s.name, list(s.dims)] for s in sections] for phase, sections in self.step.items()},
@@ -142,9 +164,14 @@ def program_from_json(data: Mapping[str, Any], graphs: Mapping[str, Graph]) -> P
         step={phase: tuple(Section(n, tuple(d)) for n, d in rows) for phase, rows in data["step"].items()},
         table_width=data["table_width"],
         buckets=tuple(data["buckets"]),
-        workspace=Workspace(**data["workspace"]),
+        max_tokens=data["max_tokens"],
+        workspace=_workspace(data["workspace"]),
         capture=_capture(data["capture"]),
     )
+
+
+def _workspace(data: Mapping[str, Any]) -> Workspace:
+    return Workspace(data["bytes"], tuple(Region(**region) for region in data["regions"]))
 
 
 def _capture(data: Mapping[str, Any] | None) -> CapturePlan | None:

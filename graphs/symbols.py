@@ -9,6 +9,8 @@ time than the rest of a compilation.
 import ast
 import math
 import re
+from collections.abc import Iterator, Mapping
+from itertools import permutations
 
 import torch
 
@@ -27,6 +29,7 @@ DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in DTYPE_NAMES.ite
 _PRIMES = (1000003, 1100009, 1200007, 1300021, 1400017, 1500007, 1600033, 1700021, 1800017, 1900009, 2000003, 2100001)
 _FIRST = _PRIMES[0] // 2
 _MAX_OFFSET = 1000  # `B + 1`: what may be added to a dimension
+_MAX_MULTIPLE = 64  # `T + 16*B`: how often a dimension may be added to another one
 _MAX_TEXT = 200  # characters of a size: nothing longer was printed, and the parser's recursion stays bounded
 
 Size = int | str
@@ -86,7 +89,18 @@ class Symbols:
                 return name if value == prime else f"{name} {'+' if value > prime else '-'} {abs(value - prime)}"
             if value % prime == 0:
                 return f"{name}*{self.size_text(value // prime)}"
-        return f"?{value}"
+        return next(self._sums(value), f"?{value}")
+
+    def _sums(self, value: int) -> Iterator[str]:
+        """The sums of a dimension and a multiple of another one that are ``value``: in theory several may be."""
+        for (name, prime), (other, more) in permutations(self._values.items(), 2):
+            count, rest = divmod(value - prime, more)
+            if rest == 0 and 1 <= count <= _MAX_MULTIPLE:
+                yield f"{name} + {other}" if count == 1 else f"{name} + {count}*{other}"
+
+    def number(self, value: int, sizes: Mapping[str, int]) -> int:
+        """What ``value`` is where the dimensions have these sizes; KeyError names a dimension that has none."""
+        return _Sizes(sizes).size(self.size_text(value))
 
     def readable(self, message: str) -> str:
         """``message`` with the numbers that stand for dimensions written as their names."""
@@ -102,3 +116,14 @@ class Symbols:
     def type_text(self, value: torch.Tensor) -> str:
         """`bf16[T, 32, 128]`."""
         return f"{DTYPE_NAMES[value.dtype]}[{', '.join(self.size_text(size) for size in value.shape)}]"
+
+
+class _Sizes(Symbols):
+    """Dimensions of given sizes."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        super().__init__()
+        self._values = dict(sizes)
+
+    def _name(self, name: str) -> int:
+        return self._values[name]

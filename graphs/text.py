@@ -14,7 +14,7 @@ import torch.fx
 
 from kvc.diagnostics import KvcError, Source, fail
 from kvc.graphs.builder import GraphBuilder
-from kvc.graphs.graph import Graph, op_name, qualified_name, result_values
+from kvc.graphs.graph import CODES, Graph, op_name, qualified_name, result_values
 from kvc.graphs.symbols import DTYPE_NAMES, DTYPES
 
 _BARE = re.compile(r"[A-Za-z_][\w.-]*")
@@ -59,15 +59,27 @@ class _Numbers(dict[tuple[torch.fx.Node, int], int]):
         return "%?" if number is None else f"%{number}"
 
 
+def value_names(graph: Graph) -> dict[tuple[torch.fx.Node, int], str]:
+    """The number that each result of a call has in the canonical text (`%12`), taken or not; placeholders too."""
+    numbers = _Numbers()
+    defining = (node for node in graph.fx.nodes if node.op != "output" and node.target is not operator.getitem)
+    return {(node, i): numbers.define(node, i) for node in defining for i in range(len(result_values(node)))}
+
+
 def _node_line(graph: Graph, node: torch.fx.Node, numbers: _Numbers) -> str:
     if node.op == "output":
         return "return " + ", ".join(f"{name}={numbers.use(value)}" for name, value in graph.outputs.items())
-    right = qualified_name(node) if node.op == "placeholder" else _call_text(node, numbers)
+    right = _placeholder_text(node) if node.op == "placeholder" else _call_text(node, numbers)
     left = ", ".join(
         f"{numbers.define(node, index)}: {graph.symbols.type_text(value)}"
         for index, value in enumerate(result_values(node))
     )
     return f"{left} = {right}" if left else right
+
+
+def _placeholder_text(node: torch.fx.Node) -> str:
+    accepts = node.meta.get("accepts")
+    return qualified_name(node) + (f" {{accepts={_attribute_text(accepts)}}}" if accepts else "")
 
 
 def _call_text(node: torch.fx.Node, numbers: _Numbers) -> str:
@@ -166,7 +178,7 @@ class _Parser:
             raise self.error(f"not a statement: {statement[:80]}")
         results = _RESULT.findall(match["left"] or "")
         if match["args"] is None:
-            self.placeholder(match["op"], results)
+            self.placeholder(match, results)
         else:
             self.call(match, results, source)
         return None
@@ -180,7 +192,8 @@ class _Parser:
             found[name] = self.defined(reference)
         return found
 
-    def placeholder(self, qualified: str, results: list[tuple[str, str, str]]) -> None:
+    def placeholder(self, match: re.Match[str], results: list[tuple[str, str, str]]) -> None:
+        qualified = match["op"]
         role, _, name = qualified.partition(".")
         if len(results) != 1 or results[0][1] not in DTYPES:
             raise self.error(f"placeholder {qualified} needs one result of a known dtype")
@@ -192,7 +205,18 @@ class _Parser:
             raise self.error(f"not a shape: [{shape[:80]}]") from error
         except ValueError as error:
             raise self.error(str(error)) from error
+        if match["attributes"] is not None:
+            made.meta["accepts"] = self.accepts(role, match["attributes"])
         self.number(number, made)
+
+    def accepts(self, role: str, text: str) -> tuple[str, ...]:
+        """`accepts=[e4m3]` of an input; a placeholder has no other attribute."""
+        (name, codes), *more = [*self.attributes(text), ("", None)]
+        if role != "input" or name != "accepts" or more[:-1] or not isinstance(codes, list) or not codes:
+            raise self.error(f"not attributes of a placeholder: {{{text[:80]}}}")
+        if not all(isinstance(code, str) and code in CODES for code in codes) or len(set(codes)) < len(codes):
+            raise self.error(f"an input takes {', '.join(CODES)}, each once: {{{text[:80]}}}")
+        return tuple(codes)
 
     def call(self, match: re.Match[str], results: list[tuple[str, str, str]], source: str) -> None:
         attributes = dict(self.attributes(match["attributes"] or ""))

@@ -22,6 +22,7 @@ from kvc.compiler_passes.manager import violations
 from kvc.diagnostics import KvcError, Source, fail
 from kvc.field_types import wrong_field
 from kvc.graphs.program import Program, program_from_json
+from kvc.graphs.symbols import DTYPE_NAMES
 from kvc.graphs.text import parse_graph, print_graph
 from kvc.plan.integrity import contradictions
 from kvc.plan.types import Plan
@@ -69,10 +70,10 @@ class Artifact:
 
 
 def accepted_inputs(program: Program) -> dict[str, dict[str, list[str]]]:
-    """Graph name -> input -> element types the graph takes without a copy."""
+    """Graph name -> input -> element types the graph takes without a copy: its own, then codes that it may hold."""
     return {
         f"{signature}.{phase}": {
-            str(node.target): [graph.symbols.type_text(node.meta["val"]).partition("[")[0]]
+            str(node.target): [DTYPE_NAMES[node.meta["val"].dtype], *node.meta.get("accepts", ())]
             for node in graph.placeholders
             if node.meta["role"] == "input"
         }
@@ -260,6 +261,8 @@ def _unlike_its_target(artifact: Artifact) -> Iterator[str]:
     if program.table_width != max(pages):
         yield "program.table_width is not that of the longest sequence"
     buckets = program.buckets
+    if program.max_tokens != target["max_tokens"]:
+        yield "program.max_tokens is not that of the target"
     if not buckets or buckets[0] < 1 or sorted(set(buckets)) != list(buckets) or buckets[-1] != limits[0]:
         yield "program.buckets do not ascend to max_sequences"
 

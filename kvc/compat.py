@@ -80,10 +80,13 @@ def inductor_pass(run: Callable[[torch.fx.Graph], None], uuid: Callable[[], Any]
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
     class Pass(CustomGraphPass):
+        """What inductor calls."""
+
         def __call__(self, graph: torch.fx.Graph) -> None:
             run(graph)
 
         def uuid(self) -> Any:
+            """Equal for passes that rewrite equally."""
             return uuid()
 
     return Pass()

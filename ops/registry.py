@@ -21,13 +21,19 @@ def _no_values(*args: Any, **kwargs: Any) -> None:
     """The value check of an op any value suits."""
 
 
+def _no_scratch(*args: Any, **kwargs: Any) -> int:
+    """The scratch of an op that needs none."""
+    return 0
+
+
 @dataclass(frozen=True)
 class OpDef:
     """One op.
 
     ``schema`` is the definition string. ``check`` reads shapes and dtypes and may see fake tensors; ``check_values``
     reads the data of real ones. ``fake`` makes empty outputs, ``reference`` is the oracle and the generic kernel.
-    ``example(shape)`` gives ``(args, kwargs)`` of a valid call.
+    ``example(shape)`` gives ``(args, kwargs)`` of a valid call; ``scratch`` the bytes that a kernel needs for a call,
+    whose tensors may be on the meta device, beside its results.
     """
 
     schema: str
@@ -36,6 +42,7 @@ class OpDef:
     reference: Callable[..., Any]
     example: Callable[[Shape], Example]
     check_values: Callable[..., None] = _no_values
+    scratch: Callable[..., int] = _no_scratch
     name: str = field(init=False)
 
     def __post_init__(self) -> None:

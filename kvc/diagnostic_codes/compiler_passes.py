@@ -73,7 +73,8 @@ CODES: dict[str, Code] = {
     "KVC328": Code(
         "rows read otherwise than they are stored",
         _BUG + "All accesses of a pool name the same encoding, page size and scale operands: a scale that differs "
-        "would scale every value silently.",
+        "would scale every value silently. Codes that attention takes are made under the operand that it reads them "
+        "under.",
     ),
     "KVC329": Code(
         "a prologue that does not fit the layers",
@@ -94,5 +95,9 @@ CODES: dict[str, Code] = {
         "the page table of another pool",
         _BUG + "A layer finds its rows through the page table of the pool that it is bound to; through another one it "
         "would read and write the rows of other layers.",
+    ),
+    "KVC334": Code(
+        "a workspace in which values meet",
+        _BUG + "Values of a graph that live at the same time have different places, all of them inside the workspace.",
     ),
 }

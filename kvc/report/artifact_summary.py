@@ -7,13 +7,15 @@ from typing import Any
 
 from kvc.artifact import Artifact
 from kvc.diagnostics import fail
+from kvc.graphs.program import Region
 from kvc.report.plan_table import layer_ranges, plan_table
 from kvc.report.table import table
 
 
 def artifact_summary(artifact: Artifact, path: Path) -> str:
-    """Title, passes, graphs, constants, capture plan and the memory plan; without a final newline."""
-    blocks = (_title(artifact, path), _passes(artifact), _graphs(artifact), _constants(artifact), _capture(artifact))
+    """Title, passes, graphs, constants, workspace, capture plan and the memory plan; without a final newline."""
+    made_of = (_passes, _graphs, _constants, _workspace, _capture)
+    blocks = (_title(artifact, path), *(block(artifact) for block in made_of))
     return "\n\n".join([*filter(None, blocks), plan_table(artifact.plan)])
 
 
@@ -64,7 +66,8 @@ def _layers(layers: list[int] | None) -> str:
 
 def _takes(graph: Any) -> str:
     inputs = [node for node in graph.placeholders if node.meta["role"] == "input"]
-    return ", ".join(f"{node.target} {graph.symbols.type_text(node.meta['val'])}" for node in inputs) or "step buffer"
+    types = (" or ".join((graph.symbols.type_text(n.meta["val"]), *n.meta.get("accepts", ()))) for n in inputs)
+    return ", ".join(f"{node.target} {text}" for node, text in zip(inputs, types, strict=True)) or "step buffer"
 
 
 def _constants(artifact: Artifact) -> str:
@@ -75,6 +78,15 @@ def _constants(artifact: Artifact) -> str:
 def _params(params: dict[str, Any]) -> str:
     flat = params | params.get("rope", {})
     return ", ".join(f"{key} {value}" for key, value in flat.items() if not isinstance(value, dict) and key != "sha256")
+
+
+def _workspace(artifact: Artifact) -> str:
+    workspace = artifact.program.workspace
+    by_graph: dict[str, list[Region]] = {}
+    for region in workspace.regions:
+        by_graph.setdefault(region.graph, []).append(region)
+    rows = [(name, len(found), f"{max(r.end for r in found):,}") for name, found in by_graph.items()]
+    return f"workspace {workspace.bytes:,} bytes\n{table(('graph', 'values', 'bytes'), rows)}" if rows else ""
 
 
 def _capture(artifact: Artifact) -> str:

@@ -6,7 +6,7 @@ from functools import cached_property
 import torch
 
 from kvc.diagnostics import KvcError, fail
-from kvc.graphs.graph import qualified_name
+from kvc.graphs.graph import CODES, qualified_name
 from kvc.graphs.program import Phase, Program
 from kvc.ops.axes import ACTIVATION_DTYPES
 from kvc.plan.types import Plan
@@ -116,7 +116,8 @@ class Cache:
 
         ``values`` are the inputs of the layer's graph, before RoPE, in the program's dtype. `gqa`: q ``[T, H, D]``, k
         ``[T, Hk, D]``, v ``[T, Hk, V]``; `mla`: q_nope ``[T, H, N]``, q_rope ``[T, H, R]``, latent ``[T, C]`` (normed),
-        k_rope ``[T, R]``, these two with or without an axis of one head. Returns ``[T, H, V]``.
+        k_rope ``[T, R]``, these two with or without an axis of one head. What ``accepts`` in the manifest says of every
+        phase of the step may be float8_e4m3fn: codes under the layer's own scale, not copied. Returns ``[T, H, V]``.
         T is ``step.tokens``, or ``step.padded_tokens`` for a caller whose inputs are bucket-sized (padding rows of the
         output are 0). KVC505 without an open step, KVC506 for a wrong layer, number of inputs, shape, dtype or device.
         """
@@ -124,6 +125,7 @@ class Cache:
         bound = self._layer(layer)
         inputs = self._named_inputs(layer, values)
         tokens = self._check_inputs(layer, step, inputs)
+        inputs = {name: _bytes_of(x) for name, x in inputs.items()}
         padded = tokens == step.padded_tokens
         parts, start = [], 0
         for part in step.parts:
@@ -229,6 +231,23 @@ class Cache:
             for (signature, _), graph in self.program.graphs.items()
         }
 
+    @cached_property
+    def _codes(self) -> dict[tuple[str, Phase], dict[str, tuple[torch.dtype, ...]]]:
+        """Graph -> input -> dtypes of the codes that it may hold."""
+        return {
+            key: {
+                qualified_name(node): tuple(CODES[code] for code in node.meta["accepts"])
+                for node in graph.placeholders
+                if node.meta.get("accepts")
+            }
+            for key, graph in self.program.graphs.items()
+        }
+
+    def _taken(self, signature: str, step: Step, name: str, dtype: torch.dtype) -> list[torch.dtype]:
+        """The dtypes in which every phase of the step takes an input."""
+        codes = [self._codes[signature, part.phase].get(name, ()) for part in step.parts]
+        return [dtype, *(code for code in CODES.values() if all(code in phase for phase in codes))]
+
     def _named_inputs(self, layer: int, values: Sequence[torch.Tensor]) -> Tensors:
         """The inputs by placeholder; fields of one head get the axis of it where the caller left it out."""
         shapes = self._shapes[self.program.bindings[layer].signature]
@@ -249,10 +268,11 @@ class Cache:
             raise _wrong_input(
                 layer, first.removeprefix("input."), f"{list(rows)} rows", f"{' or '.join(map(str, allowed))} rows"
             )
-        for name, (shape, dtype) in self._shapes[self.program.bindings[layer].signature].items():
-            x = inputs[name]
-            if (tuple(x.shape), x.dtype, x.device.type) != ((*rows, *shape), dtype, self.device.type):
-                expected = f"{dtype} {[*rows, *shape]} on {self.device}"
+        signature = self.program.bindings[layer].signature
+        for name, (shape, dtype) in self._shapes[signature].items():
+            x, taken = inputs[name], self._taken(signature, step, name, dtype)
+            if (tuple(x.shape), x.device.type) != ((*rows, *shape), self.device.type) or x.dtype not in taken:
+                expected = f"{' or '.join(map(str, taken))} {[*rows, *shape]} on {self.device}"
                 raise _wrong_input(
                     layer, name.removeprefix("input."), f"{x.dtype} {list(x.shape)} on {x.device}", expected
                 )
@@ -261,6 +281,11 @@ class Cache:
 
 def _wrong_input(layer: int, name: str, got: str, expected: str) -> KvcError:
     return fail("KVC506", f"layer {layer}: {name} has {got}, expected {expected}")
+
+
+def _bytes_of(x: torch.Tensor) -> torch.Tensor:
+    """Codes as graphs take them, uint8 on the same memory; other values as they are."""
+    return x.view(torch.uint8) if x.dtype in CODES.values() else x
 
 
 def _padded(x: torch.Tensor, rows: int) -> torch.Tensor:

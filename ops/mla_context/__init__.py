@@ -5,4 +5,4 @@ from kvc.ops.mla_context.example import example
 from kvc.ops.mla_context.reference import mla_context
 from kvc.ops.registry import OpDef
 
-OP = OpDef(schema.DEFINITION, schema.check, schema.fake, mla_context, example, schema.check_values)
+OP = OpDef(schema.DEFINITION, schema.check, schema.fake, mla_context, example, schema.check_values, schema.scratch)

@@ -102,3 +102,11 @@ def fake(q_nope: torch.Tensor, *rest: Any, **_: Any) -> tuple[torch.Tensor, torc
     """Empty results."""
     (tokens, heads), w_uv = q_nope.shape[:2], rest[8]
     return w_uv.new_empty((tokens, heads, w_uv.shape[2])), w_uv.new_empty((tokens, heads), dtype=torch.float32)
+
+
+def scratch(*tensors: Any, chunk_tokens: int, **_: Any) -> int:
+    """K and V of one expanded chunk of cached rows, for one sequence at a time: e4m3 under scales."""
+    named = dict(zip((operand.name for operand in OPERANDS), tensors, strict=True))
+    (heads, nope, _latent), (_, _, width) = named["w_uk"].shape, named["w_uv"].shape
+    size = named["w_uk"].itemsize if named["k_scale"] is None else 1
+    return int(chunk_tokens * heads * (nope + named["q_rope"].shape[2] + width) * size)

@@ -89,7 +89,8 @@ def test_unknown_pass(name: str) -> None:
 
 
 def test_required_passes_that_fire() -> None:
-    final, _ = run_passes(program("tiny-mixed"), require=NAMES)
+    for_latents = ("fuse_expand_quantize", "assign_layouts")
+    final, _ = run_passes(program("tiny-mixed"), require=[name for name in NAMES if name not in for_latents])
     assert final.capture is not None
 
 

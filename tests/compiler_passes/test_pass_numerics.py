@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from latent_programs import latent_program
 from tiny_engine import SCHEDULE, TinyEngine, lowered
 
 from kvc.compiler_passes.manager import PIPELINE
@@ -9,12 +10,21 @@ from kvc.specs.resolved import Rope
 
 PARTIAL = Rope("default", "interleaved", 8, 10000.0)
 CASES = {
-    "fp32": ("tiny-fp32",),
-    "bf16": ("tiny-bf16",),
-    "fp8": ("tiny-fp8",),
-    "two signatures": ("tiny-mixed",),
-    "without rope": ("tiny-fp8", None),
-    "partial interleaved rope": ("tiny-mixed", PARTIAL),
+    "fp32": lambda: lowered("tiny-fp32"),
+    "bf16": lambda: lowered("tiny-bf16"),
+    "fp8": lambda: lowered("tiny-fp8"),
+    "two signatures": lambda: lowered("tiny-mixed"),
+    "without rope": lambda: lowered("tiny-fp8", None),
+    "partial interleaved rope": lambda: lowered("tiny-mixed", PARTIAL),
+    "latent": lambda: lowered("tiny-mla-bf16"),
+    "latent, fp8": lambda: latent_program(context="act"),
+    "latent, fp8 context": latent_program,
+    "latent, fp8 context, V transposed": lambda: latent_program(arch="sm_90"),
+    "latent, fp8 context, fp32": lambda: latent_program(dtype="fp32"),
+    "latent, fp8 context, fp16": lambda: latent_program(dtype="fp16"),
+    "latent, fp8 context, bf16 cache": lambda: latent_program(encoding="bf16"),
+    "latent, fp8 context, odd head dims": lambda: latent_program(nope=24, arch="sm_90"),
+    "latent, fp8 context, without rope": lambda: latent_program(rope=None, arch="sm_90"),
 }
 
 
@@ -25,7 +35,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_pass_keeps_outputs_and_pool_bytes(case: str) -> None:
-    program, plan = lowered(*CASES[case])
+    program, plan = CASES[case]()
     expected = TinyEngine(program, plan).run()
     assert all(torch.isfinite(out.float()).all() for out in expected[: -len(plan.pools)])
     for one in PIPELINE:

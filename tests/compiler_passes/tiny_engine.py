@@ -32,6 +32,10 @@ def lowered(name: str, *ropes: Rope | None) -> tuple[Program, Plan]:
     spec = load_spec(name)
     for rope in ropes:
         spec = with_rope(spec, rope)
+    return lowered_spec(spec)
+
+
+def lowered_spec(spec: ResolvedSpec) -> tuple[Program, Plan]:
     plan = make_plan(spec)
     return lower(spec, plan), plan
 

@@ -5,6 +5,7 @@ import torch
 
 from kvc.diagnostics import KvcError
 from kvc.graphs.builder import GraphBuilder
+from kvc.graphs.diff import readable_lines
 from kvc.graphs.graph import Graph
 from kvc.graphs.text import parse_graph, print_graph
 
@@ -167,3 +168,48 @@ def test_attributes_without_a_text_form_are_refused(value):
 def test_numbers_that_look_like_names(number):
     text = f"graph g\n  %0: f32[T] = input.x\n  %1: f32[T] = aten.clamp(%0) {{max={number}}}\n  return y=%1\n"
     assert print_graph(parse_graph(text)) == text
+
+
+def test_sums_of_dimensions():
+    text = (
+        "graph g\n  %0: u8[3, 16, T + 16*B] = input.v\n  %1: i32[B + T] = step.a\n  %2: i32[T + 64*W] = step.b\n"
+        "  %3: u8[3, 16, T + 16*B] = aten.neg(%0)\n  return y=%3\n"
+    )
+    graph = parse_graph(text)
+    assert print_graph(graph).replace("T + B", "B + T") == text
+    assert print_graph(parse_graph(print_graph(graph))) == print_graph(graph)
+    shape = graph.placeholders[0].meta["val"].shape
+    assert [graph.symbols.number(size, {"T": 100, "B": 3, "W": 1}) for size in shape] == [3, 16, 148]
+
+
+def test_a_sum_of_what_the_graph_does_not_name_is_no_sum():
+    text = "graph g\n  %0: i32[T] = step.a\n  return y=%0\n"
+    symbols = parse_graph(text).symbols
+    assert symbols.size_text(symbols.size("T") * 65 + 7) == f"?{symbols.size('T') * 65 + 7}"
+
+
+def test_inputs_that_may_be_codes():
+    text = "graph g\n  %0: bf16[T, 8] = input.v {accepts=[e4m3]}\n  %1: bf16[T, 8] = aten.neg(%0)\n  return y=%1\n"
+    graph = parse_graph(text)
+    assert graph.placeholders[0].meta["accepts"] == ("e4m3",)
+    assert print_graph(graph) == print_graph(graph.copy()) == text
+    assert readable_lines(graph)[:2] == [
+        "input.v: bf16[T, 8] = input.v {accepts=[e4m3]}".replace(" = input.v", "", 1),
+        "neg.0: bf16[T, 8] = aten.neg(input.v)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    ["accepts=[e5m2]", "accepts=e4m3", "accepts=[]", "accepts=[e4m3, e4m3]", "takes=[e4m3]", "accepts=[e4m3], a=1", ""],
+)
+def test_other_attributes_of_placeholders_are_refused(attributes):
+    text = f"graph g\n  %0: bf16[T, 8] = input.v {{{attributes}}}\n  return y=%0\n"
+    with pytest.raises(KvcError, match=r"demo.txt:2.* KVC302"):
+        parse_graph(text, "demo.txt")
+
+
+def test_a_pool_takes_no_codes():
+    text = "graph g\n  %0: u8[P, 8] = pool.history {accepts=[e4m3]}\n  return y=%0\n"
+    with pytest.raises(KvcError, match="not attributes of a placeholder"):
+        parse_graph(text)

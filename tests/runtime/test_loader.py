@@ -31,7 +31,8 @@ def test_what_a_loaded_artifact_says(folder):
     loaded = kvc.load(folder)
     assert loaded.plan == artifact("tiny-mixed").plan
     assert loaded.manifest["plan"]["name"] == loaded.program.name == "tiny-mixed"
-    assert loaded.accepts["gqa0.generation"] == {"q": ["f32"], "k": ["f32"], "v": ["f32"]}
+    assert loaded.accepts["gqa0.generation"] == {"q": ["f32"], "k": ["f32"], "v": ["f32", "e4m3"]}
+    assert loaded.accepts["gqa0.context"]["v"] == ["f32"]  # attention needs the values of own rows
     assert (loaded.limits.max_sequences, loaded.limits.max_seq_len, loaded.limits.max_tokens) == (4, 256, 256)
 
 

@@ -15,6 +15,7 @@ import torch.fx
 import kvc
 from kvc import compat
 from kvc.compiler_passes.fuse_append import FuseAppend
+from kvc.compiler_passes.fuse_expand_quantize import FuseExpandQuantize
 from kvc.compiler_passes.fuse_rope_quantize import FuseRopeQuantize
 from kvc.compiler_passes.infra import Miss
 from kvc.compiler_passes.rewrite import NearMiss, WhyNot, apply_in_place
@@ -23,7 +24,9 @@ from kvc.graphs.symbols import Symbols
 from kvc.integrations.inductor.in_place import source_line, to_functional, to_in_place
 
 # Pass -> its rules, in the order of the compiler's own pipeline.
-RULES: Mapping[str, tuple[NearMiss, ...]] = {one.name: one.rules for one in (FuseRopeQuantize, FuseAppend)}
+RULES: Mapping[str, tuple[NearMiss, ...]] = {
+    one.name: one.rules for one in (FuseRopeQuantize, FuseAppend, FuseExpandQuantize)
+}
 
 HOOK = "post_grad_custom_pre_pass"
 _SOURCES = ("compiler_passes", "graphs", "integrations/inductor", "ops")  # what decides how a graph is rewritten
