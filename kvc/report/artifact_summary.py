@@ -1,13 +1,15 @@
 """What an artifact holds, for people."""
 
 import difflib
+import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from kvc.artifact import Artifact
 from kvc.diagnostics import fail
-from kvc.graphs.program import Region
+from kvc.graphs.program import Constant, Region
 from kvc.report.plan_table import layer_ranges, plan_table
 from kvc.report.table import table
 
@@ -60,6 +62,9 @@ def _graphs(artifact: Artifact) -> str:
     return table(("graph", "layers", "calls", "takes"), rows)
 
 
+_LAYER = re.compile(r"(?<=layers\.)\d+|(?<=^weight\.)\d+")  # its number in a name
+
+
 def _layers(layers: list[int] | None) -> str:
     return "all" if layers is None else layer_ranges(layers)
 
@@ -71,8 +76,17 @@ def _takes(graph: Any) -> str:
 
 
 def _constants(artifact: Artifact) -> str:
-    rows = [(name, constant.kind, _params(constant.params)) for name, constant in artifact.program.constants.items()]
-    return table(("constant", "kind", "made from"), rows) if rows else ""
+    """A row a constant, one for all layers where each layer takes its own from a checkpoint."""
+    counted = Counter(_constant(name, constant) for name, constant in artifact.program.constants.items())
+    rows = [(name, str(count), kind, made) for (name, kind, made), count in counted.items()]
+    return table(("constant", "number", "kind", "made from"), rows) if rows else ""
+
+
+def _constant(name: str, constant: Constant) -> tuple[str, str, str]:
+    made = _params(constant.params)
+    if {"tensor", "tensors"} & constant.params.keys():
+        name, made = _LAYER.sub("*", name), _LAYER.sub("*", made)
+    return name, constant.kind, made
 
 
 def _params(params: dict[str, Any]) -> str:
