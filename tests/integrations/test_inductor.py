@@ -14,7 +14,7 @@ from kvc import compat
 from kvc.integrations.inductor import Rewrites
 from kvc.integrations.inductor.in_place import to_functional, to_in_place
 from kvc.integrations.inductor.rewrites import rules_digest
-from kvc.ops import example_inputs
+from kvc.ops import example_inputs, mla_inputs
 from kvc.ops.example_inputs import SHAPES, Shape
 
 SHAPE = replace(SHAPES["plain"], spare_pages=9)
@@ -71,7 +71,13 @@ def calls_of(code: list[str]) -> list[str]:
     return re.findall(r"^ +(?:\w+ = )?torch\.ops\.kvc\.(\w+)\.default\(", "\n".join(code), re.MULTILINE)
 
 
-def check(function: Callable[..., torch.Tensor], pools: Callable[[], Tensors], rest: Tensors, **how: object):
+def check(
+    function: Callable[..., torch.Tensor],
+    pools: Callable[[], Tensors],
+    rest: Tensors,
+    stores: bool = True,
+    **how: object,
+):
     """Compile with the rewrites and compare outputs and pool bytes with eager; returns the rewrites and the calls."""
     rewrites = Rewrites()
     compiled = torch.compile(function, fullgraph=True, options=rewrites.options(), **how)
@@ -80,7 +86,7 @@ def check(function: Callable[..., torch.Tensor], pools: Callable[[], Tensors], r
     expected = function(*eager, *rest)
     assert torch.equal(out, expected) and torch.isfinite(expected).all()
     assert all(torch.equal(a, b) for a, b in zip(mine, eager, strict=True))
-    assert not torch.equal(mine[0], pools()[0])  # something was stored
+    assert torch.equal(mine[0], pools()[0]) is not stores
     return rewrites, calls_of(code)
 
 
@@ -209,3 +215,33 @@ def test_installed_after_another_pass() -> None:
 def test_digest_is_part_of_inductors_key() -> None:
     made = Rewrites().options()["post_grad_custom_pre_pass"]
     assert made.uuid() == rules_digest() and re.fullmatch(r"kvc [0-9a-f]{64}", rules_digest())
+
+
+def latent_context(pool: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+    """FP8 context attention over latent rows, with K and V expanded and quantized by ops of their own."""
+    latent, rope, q_nope, q_rope, w_uk, w_uv, *tables, latent_scale, q_scale, k_scale, v_scale = rest
+    k, v = OPS.expand_mla.default(latent, rope, w_uk, w_uv, None, None, None)
+    k8, v8 = OPS.quantize_fp8.default(k, k_scale), OPS.quantize_fp8.default(v, v_scale)
+    scales = latent_scale, latent_scale, q_scale, k_scale, v_scale
+    how = {"chunk_tokens": SHAPE.tokens_per_page, "softmax_scale": 0.2}
+    return OPS.mla_context.default(q_nope, q_rope, k8, v8, pool, *tables, w_uk, w_uv, *scales, **STORED, **how)[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_latent_rows_are_expanded_to_codes(dtype: torch.dtype) -> None:
+    """With the compiler's own gates: f16 takes the generic path and says so."""
+    shape = replace(SHAPE, dtype=dtype)
+    rows = mla_inputs.latent(shape), mla_inputs.k_rope(shape)
+    queries = mla_inputs.query(shape, "nope"), mla_inputs.query(shape, "rope")
+    pool, page_table = mla_inputs.cache(shape)
+    steps = page_table, example_inputs.committed(shape), example_inputs.query_starts(shape)
+    scales = (mla_inputs.scales(shape)[0], *(example_inputs.scale_for("fp8", name) for name in "qkv"))
+    rest = (*rows, *queries, *mla_inputs.weights(shape), *steps, *scales)
+    rewrites, calls = check(latent_context, lambda: (pool.clone(),), rest, stores=False)
+    if dtype == torch.float16:
+        assert calls == ["expand_mla", "quantize_fp8", "quantize_fp8", "mla_context"]
+        assert [miss.reason for miss in rewrites.misses] == [
+            "gate activation dtype: activations are f16, not bf16 or f32"
+        ]
+    else:
+        assert calls == ["expand_mla", "mla_context"] and not rewrites.misses
