@@ -4,7 +4,9 @@ Each function names what it touches and which versions were checked; `tests/test
 """
 
 import inspect
+import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +24,8 @@ __all__ = [
     "is_op_overload",
     "op_schema",
     "overload_name",
+    "query_scale",
+    "replace_forward",
     "storage_id",
     "tree_leaves",
 ]
@@ -46,6 +50,38 @@ def attention_implementation(model: Any) -> str:
     """Name of the attention function the model dispatches to: ``config._attn_implementation``, which has a public
     setter (``model.set_attn_implementation``) and no public getter (transformers 5.24)."""
     return str(model.config._attn_implementation)
+
+
+def replace_forward(module: torch.nn.Module, forward: Callable[..., Any]) -> Callable[[], None]:
+    """Let calls of ``module`` run ``forward(module, ...)``; returns what undoes it.
+
+    `torch.nn.Module` looks ``forward`` up on the instance, where an attribute hides the class's (torch 2.11 to 2.13).
+    """
+    hidden = vars(module).get("forward")
+    module.forward = partial(forward, module)
+
+    def restore() -> None:
+        if hidden is None:
+            del module.forward
+        else:
+            module.forward = hidden
+
+    return restore
+
+
+def query_scale(module: Any, positions: torch.Tensor) -> torch.Tensor | None:
+    """Factors ``[T, 1, 1]`` of the queries at ``positions`` ``[T]``, fp32, or None where the config has none.
+
+    They are those of Mistral4's attention: ``get_llama_4_attn_scale`` in the file of the attention module, with two
+    numbers of ``config.rope_parameters`` (transformers 5.24).
+    """
+    rope = module.config.rope_parameters
+    beta = rope.get("llama_4_scaling_beta")
+    if beta is None:
+        return None
+    function = vars(sys.modules[type(module).__module__])["get_llama_4_attn_scale"]
+    scale: torch.Tensor = function(positions[None], beta, rope["original_max_position_embeddings"])
+    return scale.reshape(-1, 1, 1)
 
 
 def is_op_overload(value: Any) -> bool:

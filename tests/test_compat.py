@@ -1,6 +1,7 @@
 """Every private or version-dependent hook, one test each."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -30,6 +31,35 @@ def test_attention_implementation(model: object) -> None:
     assert compat.attention_implementation(model) != "eager"
     model.set_attn_implementation("eager")
     assert compat.attention_implementation(model) == "eager"
+
+
+def test_replace_forward() -> None:
+    """Calls go to the replacement until it is undone; a forward that hid the class's comes back."""
+    module = torch.nn.Linear(2, 2)
+    x = torch.randn(3, 2)
+    plain = module(x)
+    undo = compat.replace_forward(module, lambda module, x: x * module.out_features)
+    undo_second = compat.replace_forward(module, lambda module, x: x)
+    assert torch.equal(module(x), x)
+    undo_second()
+    assert torch.equal(module(x), x * 2)
+    undo()
+    assert torch.equal(module(x), plain)
+    assert "forward" not in vars(module)
+
+
+def test_query_scale() -> None:
+    """What Mistral4 multiplies its queries by."""
+    modeling = pytest.importorskip("transformers.models.mistral4.modeling_mistral4", reason="no Mistral4 here")
+    rope = {"llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 4}
+    module = modeling.Mistral4Attention.__new__(modeling.Mistral4Attention)
+    torch.nn.Module.__init__(module)
+    module.config = SimpleNamespace(rope_parameters=rope)
+    scale = compat.query_scale(module, torch.tensor([0, 3, 4, 9], dtype=torch.int32))
+    expected = 1 + 0.5 * torch.log(torch.tensor([1.0, 1.0, 2.0, 3.0]))
+    torch.testing.assert_close(scale, expected[:, None, None])
+    rope["llama_4_scaling_beta"] = None
+    assert compat.query_scale(module, torch.tensor([9])) is None
 
 
 def test_is_op_overload() -> None:

@@ -10,7 +10,7 @@ from kvc.graphs.graph import CODES, qualified_name
 from kvc.graphs.program import Phase, Program
 from kvc.ops.axes import ACTIVATION_DTYPES
 from kvc.plan.types import Plan
-from kvc.runtime.batch import Placed, Request, Step, StepPacker, make_step, padding_step
+from kvc.runtime.batch import Part, Placed, Request, Step, StepPacker, make_step, padding_step
 from kvc.runtime.cache_manager import CacheManager, Limits
 from kvc.runtime.constants import make_constants
 from kvc.runtime.executor import Executor
@@ -129,13 +129,22 @@ class Cache:
         padded = tokens == step.padded_tokens
         parts, start = [], 0
         for part in step.parts:
-            count = part.padded_tokens if padded else part.tokens
+            count = _rows_of(part, padded)
             rows = {name: _padded(x[start : start + count], part.padded_tokens) for name, x in inputs.items()}
             signature = self.program.bindings[layer].signature
             out = self._graphs[signature, part.phase].run({**bound, **self._values[part.phase], **rows})["out"]
             parts.append(out[:count])
             start += count
         self._done.add(layer)
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def positions(self, padded: bool = False) -> torch.Tensor:
+        """The place of each of the step's rows in its sequence, int32.
+
+        ``padded``: of the rows of bucket-sized inputs, 0 for padding. Made of the step buffer by ops, so that a
+        captured step has its own. KVC505 without an open step.
+        """
+        parts = [self._positions(part)[: _rows_of(part, padded)] for part in self._open_step("positions").parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def commit(self, step: Step, accepted: Mapping[SequenceId, int] | None = None) -> None:
@@ -192,6 +201,12 @@ class Cache:
             for at in placed
             if at.phase == phase
         }
+
+    def _positions(self, part: Part) -> torch.Tensor:
+        sections = self._sections[part.phase]
+        names = ("committed", "query_starts", "sequence_ids")
+        positions, _ = torch.ops.kvc.step_positions.default(*(sections[f"step.{name}"] for name in names))
+        return positions
 
     def _close(self) -> None:
         self._step, self._values, self._sections = None, {}, {}
@@ -286,6 +301,10 @@ def _wrong_input(layer: int, name: str, got: str, expected: str) -> KvcError:
 def _bytes_of(x: torch.Tensor) -> torch.Tensor:
     """Codes as graphs take them, uint8 on the same memory; other values as they are."""
     return x.view(torch.uint8) if x.dtype in CODES.values() else x
+
+
+def _rows_of(part: Part, padded: bool) -> int:
+    return part.padded_tokens if padded else part.tokens
 
 
 def _padded(x: torch.Tensor, rows: int) -> torch.Tensor:

@@ -33,7 +33,7 @@ def test_a_model_and_its_own_spec_agree(name: str, tmp_path: Path) -> None:
     artifact = compiled(tmp_path, spec_values(model.config))
     assert program_facts(artifact.program)
     for want, got in zip(
-        program_facts(artifact.program), model_facts(model.config, FAMILIES[model.config.model_type]), strict=True
+        program_facts(artifact.program), model_facts(model, FAMILIES[model.config.model_type]), strict=True
     ):
         assert want.keys() == got.keys()
 

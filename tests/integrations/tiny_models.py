@@ -1,10 +1,12 @@
 """Small random models of every family, and the specs that describe them."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from tiny_latent_models import LATENT
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from kvc.compiler import compile_spec
@@ -56,29 +58,64 @@ _CONFIGS = {
     ),
 }
 MODELS = tuple(_CONFIGS)
+LATENT_MODELS = tuple(LATENT)
 
 
 def make_model(name: str, dtype: torch.dtype = torch.float32) -> Any:
-    """A random model of ``MODELS`` in eval mode, the same every time."""
-    kind, config = _CONFIGS[name]
+    """A random model of ``MODELS`` or ``LATENT_MODELS`` in eval mode, the same every time."""
     torch.manual_seed(7)
-    return kind(config()).to(dtype).eval()
+    return _fresh(name).to(dtype).eval()
 
 
-def spec_values(config: Any, encoding: str = "fp32", dtype: str = "fp32", **target: Any) -> dict[str, Any]:
-    """The spec of a model as YAML values."""
-    rope = dict(config.rope_parameters)
-    params = {"kind": rope.pop("rope_type"), "theta": rope.pop("rope_theta")}
-    original = rope.pop("original_max_position_embeddings", None)
-    params |= rope | ({"original_max_position": original} if original else {})
-    layer = {
+def _fresh(name: str) -> Any:
+    if name in LATENT:
+        kind, config, settings = LATENT[name]
+        return kind(config(**_SHARED, **deepcopy(settings)))
+    kind, config = _CONFIGS[name]
+    return kind(config())
+
+
+_ROPE_NAMES = {
+    "rope_type": "kind",
+    "rope_theta": "theta",
+    "original_max_position_embeddings": "original_max_position",
+}
+_NOT_ROPE = ("partial_rotary_factor", "llama_4_scaling_beta", "type")
+
+
+def _rope(config: Any) -> dict[str, Any]:
+    rope = {name: value for name, value in config.rope_parameters.items() if name not in _NOT_ROPE}
+    if rope["rope_type"] == "linear":
+        rope.pop("original_max_position_embeddings", None)
+    return {_ROPE_NAMES.get(name, name): value for name, value in rope.items()}
+
+
+def _gqa_layer(config: Any) -> dict[str, Any]:
+    return {
         "kind": "gqa",
         "repeat": config.num_hidden_layers,
         "heads": config.num_attention_heads,
         "kv_heads": config.num_key_value_heads,
         "head_dim": config.head_dim,
-        "rope": params,
+        "rope": _rope(config),
     }
+
+
+def _latent_layer(config: Any) -> dict[str, Any]:
+    dims = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    layout = "interleaved" if getattr(config, "rope_interleave", True) else "half"
+    return {
+        "kind": "mla",
+        "repeat": config.num_hidden_layers,
+        "heads": config.num_attention_heads,
+        **{name: getattr(config, name) for name in dims},
+        "rope": _rope(config) | {"layout": layout},
+    }
+
+
+def spec_values(config: Any, encoding: str = "fp32", dtype: str = "fp32", **target: Any) -> dict[str, Any]:
+    """The spec of a model as YAML values."""
+    layer = _latent_layer(config) if hasattr(config, "kv_lora_rank") else _gqa_layer(config)
     cache: dict[str, Any] = {"encoding": encoding, "tokens_per_page": 8}
     if encoding == "fp8":
         cache["scales"] = {"source": "unit"}

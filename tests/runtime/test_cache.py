@@ -53,6 +53,20 @@ def test_a_batch_of_different_lengths_equals_its_sequences_alone(spec):
         assert same_outputs(spec, outs[name], expected[name])
 
 
+def test_positions_of_a_mixed_step():
+    """Of its rows in order, and of the rows of bucket-sized inputs."""
+    cache = new_cache("tiny-fp32")
+    run(cache, *prefill("b", 20), *prefill("c", 7), *prefill("d", 3))
+    with pytest.raises(KvcError, match="KVC505 positions without an open step"):
+        cache.positions()
+    cache.admit("a")
+    step = cache.begin([Request("a", 3), *(Request(name, 1, "generation") for name in "bcd")])
+    assert cache.positions().tolist() == [0, 1, 2, 20, 7, 3]
+    assert cache.positions(padded=True).tolist() == [0, 1, 2, 20, 7, 3, 0]
+    assert step.padded_tokens == 7
+    cache.abort(step)
+
+
 @each_spec
 def test_a_mixed_step_equals_its_phases_alone(spec):
     mixed, apart = new_cache(spec), new_cache(spec)

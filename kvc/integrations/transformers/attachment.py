@@ -9,10 +9,10 @@ from transformers import PreTrainedModel
 
 from kvc import compat
 from kvc.diagnostics import KvcError, fail
-from kvc.integrations.transformers import attention
+from kvc.integrations.transformers.boundaries import BOUNDARIES, is_taken_over, take_over
 from kvc.integrations.transformers.caches import ForwardCall, GenerateCache, OpenStep, StepCache
+from kvc.integrations.transformers.families import Family
 from kvc.integrations.transformers.matching import check_match, family_of
-from kvc.integrations.transformers.rotary import IdentityRotary
 from kvc.integrations.transformers.runner import Runner
 
 
@@ -28,16 +28,18 @@ def attach(model: PreTrainedModel, artifact: Any, *, tokens: int | None = None) 
             model.generate(**inputs, cache=attached.new_cache())
     """
     family = family_of(model.config)
-    if compat.attention_implementation(model) == attention.IMPLEMENTATION:
+    if is_taken_over(model):
         raise fail("KVC619", "the model is attached to a kvc cache already", help="detach it first")
     check_match(artifact.program, model, family)
-    return Attachment(model, _as_cache(artifact, model, tokens))
+    return Attachment(model, _as_cache(artifact, model, family, tokens))
 
 
-def _as_cache(artifact: Any, model: PreTrainedModel, tokens: int | None) -> Any:
+def _as_cache(artifact: Any, model: PreTrainedModel, family: Family, tokens: int | None) -> Any:
     if not hasattr(artifact, "allocate"):
         return artifact
-    return artifact.allocate(tokens=tokens or artifact.limits.max_seq_len, device=str(model.device))
+    modules = family.attention_modules(model.base_model)
+    weights = BOUNDARIES[family.kind].weights_of(model, artifact.program, modules)
+    return artifact.allocate(tokens=tokens or artifact.limits.max_seq_len, device=str(model.device), weights=weights)
 
 
 class Attachment:
@@ -46,20 +48,18 @@ class Attachment:
     def __init__(self, model: PreTrainedModel, kvc_cache: Any) -> None:
         self.model, self.kvc_cache = model, kvc_cache
         self.base = model.base_model
-        family = family_of(model.config)
-        self._modules: list[nn.Module] = family.attention_modules(self.base)
-        self._rotary_name = family.rotary
-        self._rotary = getattr(self.base, family.rotary)
-        self._implementation = compat.attention_implementation(model)
+        self.family = family_of(model.config)
+        self.num_layers = len(self.family.attention_modules(self.base))
+        self._queries = BOUNDARIES[self.family.kind].queries
         self._opened: OpenStep | None = None
+        self._query_scale: Tensor | None = None
         self._arguments = list(inspect.signature(self.base.forward).parameters)
-        attention.claim(self._modules, self)
-        model.set_attn_implementation(attention.IMPLEMENTATION)
-        setattr(self.base, family.rotary, IdentityRotary())
-        self._hooks = (
+        self._undo = take_over(model, self.family, self)
+        for hook in (
             self.base.register_forward_pre_hook(self._before_forward, with_kwargs=True),
             self.base.register_forward_hook(self._after_forward, with_kwargs=True, always_call=True),
-        )
+        ):
+            self._undo.callback(hook.remove)
 
     def __enter__(self) -> "Attachment":
         return self
@@ -72,29 +72,36 @@ class Attachment:
 
         Its sequences are released by its ``reset()`` and when it is garbage.
         """
-        return GenerateCache(self.kvc_cache, len(self._modules))
+        return GenerateCache(self.kvc_cache, self.num_layers)
 
     def runner(self) -> Runner:
         """Continuous batching: packed steps over sequences of different lengths."""
-        return Runner(self.model, self.kvc_cache, len(self._modules))
+        return Runner(self.model, self.kvc_cache, self.num_layers)
 
     def detach(self) -> None:
         """Give the model its own attention and rotary embedding back; does nothing the second time."""
-        for hook in self._hooks:
-            hook.remove()
-        if compat.attention_implementation(self.model) == attention.IMPLEMENTATION:
-            self.model.set_attn_implementation(self._implementation)
-            setattr(self.base, self._rotary_name, self._rotary)
-        attention.disown(self._modules)
+        self._undo.close()
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """One layer of the step in progress, see `attention.Attends`."""
+    def attend(self, layer: int, *inputs: Tensor) -> Tensor:
+        """One layer of the step in progress, see `owners.Attends`."""
         assert self._opened is not None, "attention runs inside the forward that opened the step"
         packing = self._opened.packing
         if self._opened.step is None:
-            return value.new_zeros((packing.batch, packing.length, query.shape[1], value.shape[-1]))
-        packed = (packing.take(query), packing.take(key), packing.take(value))
-        return packing.put(self.kvc_cache.layer(layer, *packed))
+            return inputs[0].new_zeros((packing.batch, packing.length, *self._out_shape(layer)))
+        packed = [packing.take(x) for x in inputs]
+        return packing.put(self.kvc_cache.layer(layer, *self._scaled(packed)))
+
+    def _scaled(self, packed: list[Tensor]) -> list[Tensor]:
+        """The queries among a layer's inputs times the model's factor for their positions, where it has one."""
+        scale = self._query_scale
+        if scale is None:
+            return packed
+        return [x * scale.to(x.dtype) for x in packed[: self._queries]] + packed[self._queries :]
+
+    def _out_shape(self, layer: int) -> tuple[int, int]:
+        program = self.kvc_cache.program
+        shape = program.signatures[program.bindings[layer].signature]["shape"]
+        return shape["heads"], shape["v_head_dim"]
 
     def _named(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a forward of the base model by name."""
@@ -105,9 +112,21 @@ class Attachment:
         cache = _cache_of(named, self.kvc_cache)
         _check_options(self.model, named)
         self._opened = cache.open(_forward_call(named))
+        self._query_scale = self._scale_of_queries(self._opened)
+
+    def _scale_of_queries(self, opened: OpenStep) -> Tensor | None:
+        """The factor ``[n, 1, 1]`` of the step's queries, from kvc's own positions.
+
+        They come from the step buffer: position_ids are made on the host, and a captured graph would freeze them.
+        """
+        if opened.step is None or not self.family.query_scale:
+            return None
+        module = self.family.attention_modules(self.base)[0]
+        padded = opened.packing.tokens == opened.step.padded_tokens
+        return compat.query_scale(module, self.kvc_cache.positions(padded))
 
     def _after_forward(self, _: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
-        opened, self._opened = self._opened, None
+        opened, self._opened, self._query_scale = self._opened, None, None
         if opened is None:  # refused before it began
             return
         named = self._named(args, options)

@@ -1,12 +1,11 @@
-"""The attention function that transformers calls in place of its own, and what it cannot do."""
+"""The boundary of `gqa` layers: the attention function that transformers calls in place of its own."""
 
-from typing import Any, Protocol
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from torch import Tensor, nn
-from transformers import AttentionInterface
 
 from kvc.diagnostics import fail
+from kvc.integrations.transformers.owners import owner_of
 
 IMPLEMENTATION = "kvc"  # the name under which the function is registered
 
@@ -19,28 +18,6 @@ _UNSUPPORTED = {
 }
 
 
-class Attends(Protocol):
-    """Who owns an attention module."""
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """q ``[B, H, T, D]``, k ``[B, Hk, T, D]``, v ``[B, Hk, T, V]`` before RoPE -> ``[B, T, H, V]``."""
-
-
-_OWNERS: WeakKeyDictionary[nn.Module, Attends] = WeakKeyDictionary()
-
-
-def claim(modules: list[nn.Module], owner: Attends) -> None:
-    """Let ``owner`` answer for these attention modules, and make sure transformers knows the function."""
-    AttentionInterface.register(IMPLEMENTATION, kvc_attention)
-    _OWNERS.update((module, owner) for module in modules)
-
-
-def disown(modules: list[nn.Module]) -> None:
-    """Undo `claim`; the function stays registered, it answers for nobody."""
-    for module in modules:
-        _OWNERS.pop(module, None)
-
-
 def kvc_attention(
     module: nn.Module,
     query: Tensor,
@@ -50,18 +27,16 @@ def kvc_attention(
     dropout: float = 0.0,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention function: ``(out [B, T, H, V], None)``; weights are never materialised.
+    """transformers' attention function: heads-first q, k, v -> ``(out [B, T, H, V], None)``; weights never exist.
 
     Padding is known from the step, so ``attention_mask`` is None here. Raises KvcError KVC614 for dropout, KVC617 for
     an option that kvc has no counterpart for, KVC610 for a module that no attachment owns.
     """
-    owner = _OWNERS.get(module)
-    if owner is None:
-        raise fail("KVC610", "this attention module is not attached to a kvc cache", help="call attach(model, ...)")
+    owner = owner_of(module)
     if dropout:
         raise fail("KVC614", f"attention dropout {dropout} is for training", help="call model.eval()")
     for name, what in _UNSUPPORTED.items():
         if options.get(name) is not None:
             raise fail("KVC617", f"{what} are not supported ({name}={options[name]!r})", help="detach the model")
     layer: Any = module.layer_idx
-    return owner.attend(layer, query, key, value), None
+    return owner.attend(layer, *(x.transpose(1, 2) for x in (query, key, value))), None

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from kvc.diagnostics import KvcError, fail
 from kvc.integrations.transformers.matching import family_of
@@ -32,10 +32,19 @@ def load_model(folder: Path, dtype: str, device: str = "cpu") -> LoadedModel:
     before any weight is read.
     """
     with _quiet(), _findings(folder):
-        family_of(AutoConfig.from_pretrained(folder, local_files_only=True))
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        family_of(config)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype], local_files_only=True)
+        model: Any = _model_class(config).from_pretrained(folder, dtype=DTYPES[dtype], local_files_only=True)
     return LoadedModel(model.to(device).eval(), tokenizer)
+
+
+def _model_class(config: Any) -> Any:
+    """The auto class; for a config that it does not know (mistral4 in transformers 5.24) the one the config names."""
+    if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return AutoModelForCausalLM
+    named = (name for name in config.architectures or () if name.endswith("ForCausalLM"))
+    return getattr(transformers, next(named, ""), AutoModelForCausalLM)
 
 
 def convert_gguf(gguf: Path, folder: Path) -> None:

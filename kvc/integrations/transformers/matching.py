@@ -15,8 +15,11 @@ _ROPE_DEFAULTS: Mapping[str, Facts] = {
 }
 
 
-# Options of a `gqa` layer that no family of `FAMILIES` uses.
-_NOT_IN_THESE_FAMILIES: Facts = {"softcap": None, "sink_logits": False, "shares_kv_of": None}
+# Options of a kind of layer that no family of `FAMILIES` uses.
+_NOT_IN_THESE_FAMILIES: Mapping[str, Facts] = {
+    "gqa": {"softcap": None, "sink_logits": False, "shares_kv_of": None},
+    "mla": {"indexer": None},
+}
 
 
 def family_of(config: Any) -> Family:
@@ -27,14 +30,17 @@ def family_of(config: Any) -> Family:
     raise fail("KVC603", f"model family {config.model_type!r} is not supported", help=f"supported families: {known}")
 
 
-def model_facts(config: Any, family: Family) -> list[Facts]:
+def model_facts(model: Any, family: Family) -> list[Facts]:
     """What a model needs of a cache, one dictionary a layer."""
-    shared = {name: getattr(config, attribute) for name, attribute in family.fields.items()}
-    shared["v_head_dim"] = shared["head_dim"]
-    shared["softmax_scale"] = shared["head_dim"] ** -0.5
-    shared |= _model_rope(config, family, shared["head_dim"]) | _NOT_IN_THESE_FAMILIES
-    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
-    return [shared | {"coverage": _coverage(kind, config)} for kind in kinds]
+    config = model.config
+    shared = {"kind": family.kind} | {name: getattr(config, attribute) for name, attribute in family.fields.items()}
+    shared |= _model_rope(model, family) | _NOT_IN_THESE_FAMILIES[family.kind]
+    modules = family.attention_modules(model.base_model)
+    kinds = getattr(config, "layer_types", None) or ["full_attention"] * len(modules)
+    return [
+        shared | {"softmax_scale": module.scaling, "coverage": _coverage(kind, config)}
+        for module, kind in zip(modules, kinds, strict=True)
+    ]
 
 
 def program_facts(program: Any) -> list[Facts]:
@@ -45,25 +51,31 @@ def program_facts(program: Any) -> list[Facts]:
 
 def check_match(program: Any, model: Any, family: Family) -> None:
     """Raise KvcError with one KVC604 a field in which ``model`` and ``program`` differ, naming both values."""
-    expected, found = program_facts(program), model_facts(model.config, family)
+    expected, found = program_facts(program), model_facts(model, family)
     differences = [*_whole_model(program, model, len(expected), len(found))]
     differences += _by_layer(expected, found)
     if differences:
         raise KvcError(_finding(program.name, where, want, got) for where, want, got in differences)
 
 
-def _model_rope(config: Any, family: Family, head_dim: int) -> Facts:
-    rope = config.rope_parameters
+def _model_rope(model: Any, family: Family) -> Facts:
+    rope = model.config.rope_parameters
     kind = rope["rope_type"]
-    named = {f"rope.{ROPE_PARAMETERS[k]}": v for k, v in rope.items() if k in ROPE_PARAMETERS and v is not None}
     return {
         "rope.kind": kind,
-        "rope.layout": family.rope_layout,
-        "rope.dim": int(head_dim * (rope.get("partial_rotary_factor") or 1.0)),
+        "rope.layout": family.layout(model.config),
+        "rope.dim": 2 * getattr(model.base_model, family.rotary).inv_freq.numel(),
         "rope.theta": rope["rope_theta"],
         **_ROPE_DEFAULTS.get(kind, {}),
-        **named,
+        **_rope_parameters(kind, rope),
     }
+
+
+def _rope_parameters(kind: str, rope: Mapping[str, Any]) -> Facts:
+    """The kind's own numbers; 0 and None say that one is not given, and ramps are truncated unless a config says no."""
+    names = ROPE_PARAMETERS.get(kind, {})
+    given = {name: value for name, value in rope.items() if name in names and (value or value is False)}
+    return {f"rope.{names[name]}": value for name, value in given.items() if value is not True}
 
 
 def _coverage(kind: str, config: Any) -> str:
@@ -75,8 +87,7 @@ def _coverage(kind: str, config: Any) -> str:
 def _signature_facts(signature: Mapping[str, Any]) -> Facts:
     shape = dict(signature["shape"])
     rope = shape.pop("rope")
-    kind = shape.pop("kind")
-    facts = shape | {"coverage": signature["coverage"]} | ({} if kind == "gqa" else {"kind": kind})
+    facts = shape | {"coverage": signature["coverage"]}
     if rope is None:
         return facts | {"rope.kind": "none"}
     params = {**rope, **dict(tuple(pair) for pair in rope["params"])}
@@ -98,11 +109,18 @@ def _by_layer(expected: list[Facts], found: list[Facts]) -> Iterable[tuple[str, 
     """Differing fields with the layers they differ in, in the order of the fields."""
     where: dict[tuple[str, str, str], list[int]] = {}
     for layer, (want, got) in enumerate(zip(expected, found, strict=False)):
-        for name in [*want, *(name for name in got if name not in want)]:
+        for name in _compared(want, got):
             if not _equal(want.get(name), got.get(name)):
                 where.setdefault((name, _show(want.get(name)), _show(got.get(name))), []).append(layer)
     for (name, want_text, got_text), layers in where.items():
         yield f"{name} of {_layers(layers)}", want_text, got_text
+
+
+def _compared(want: Facts, got: Facts) -> list[str]:
+    """Fields of either side; of layers of another kind the kind alone, the others have no counterpart."""
+    if want["kind"] != got["kind"]:
+        return ["kind"]
+    return [*want, *(name for name in got if name not in want)]
 
 
 def _equal(a: Any, b: Any) -> bool:

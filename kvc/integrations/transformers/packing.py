@@ -22,10 +22,9 @@ class Packing:
         """Number of real tokens."""
         return self.batch * self.length if self.rows is None else self.rows.numel()
 
-    def take(self, heads_first: Tensor) -> Tensor:
-        """Real rows of ``[B, H, T, D]`` as ``[n, H, D]``."""
-        _, heads, _, dim = heads_first.shape
-        flat = heads_first.transpose(1, 2).reshape(self.batch * self.length, heads, dim)
+    def take(self, batched: Tensor) -> Tensor:
+        """Real rows of ``[B, T, H, D]`` as ``[n, H, D]``."""
+        flat = batched.reshape(self.batch * self.length, *batched.shape[2:])
         return flat if self.rows is None else flat.index_select(0, self.rows)
 
     def put(self, packed: Tensor) -> Tensor:
