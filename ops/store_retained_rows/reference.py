@@ -27,8 +27,8 @@ def store_retained_rows(
 
     twin uint8 [P, page_bytes], written in place; values: one tensor a field, [T, heads, dim] in an activation dtype;
     rows i32 [T], write rows in the twin, -1 where it holds no page. The field named ``rotated`` comes before RoPE: it
-    is rotated as kvc::rope does, by table f32 [M, R], positions i32 [T] and layout, and rounded to its dtype first; None:
-    all fields come as they are to be stored, and the other three are None. scales f32 [2] = [scale, factor] a field, or
+    is rotated as kvc::rope does, by table f32 [M, R], positions i32 [T] and layout, and rounded to its dtype; None: all
+    fields come as they are to be stored, and the other three are None. scales f32 [2] = [scale, factor] a field, or
     None. The bytes are those of rope, quantize and kvc::store_rows.
     Errors, all before anything is written: KVC551 shapes and dtypes, positions missing, KVC552 position or row out of
     range, KVC553 a row given twice, KVC554 encoding or layout. Source: docs/semantics.md.
