@@ -24,7 +24,7 @@ class Constant:
 
     `scale`: float32[2], ``params`` codec and value, or the names that a checkpoint may have the value under.
     `rope_table`: float32[rows, dim], ``params`` the rotary embedding's numbers and the sha256 of the table's bytes.
-    `weight`: ``params`` the name of the checkpoint's tensor, the part of it and sizes.
+    `weight`: ``params`` the name of the checkpoint's tensor, the part of it, sizes of one rank and number of ranks.
     """
 
     kind: Literal["scale", "rope_table", "weight"]

@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "compile_spec": "kvc.compiler",
     "load": "kvc.runtime.loader",
-    "load_weights": "kvc.runtime.weights",
+    "load_weights": "kvc.runtime.weight_files",
     "LoadedArtifact": "kvc.runtime.loader",
     "Cache": "kvc.runtime.cache",
     "CacheManager": "kvc.runtime.cache_manager",

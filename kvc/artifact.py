@@ -21,6 +21,7 @@ from kvc import __version__
 from kvc.compiler_passes.manager import violations
 from kvc.diagnostics import KvcError, Source, fail
 from kvc.field_types import wrong_field
+from kvc.graphs.constant_params import wrong_params
 from kvc.graphs.program import Program, program_from_json
 from kvc.graphs.symbols import DTYPE_NAMES
 from kvc.graphs.text import parse_graph, print_graph
@@ -243,8 +244,7 @@ def _contradictions(artifact: Artifact, manifest: dict[str, Any]) -> Iterator[st
     buffers = {(buffer.layer, buffer.pool, buffer.index) for buffer in plan.buffers}
     if not buffers.issuperset((binding.layer, binding.pool, binding.index) for binding in program.bindings):
         yield "program.bindings: a layer is bound to a page that the plan does not give it"
-    if not all(type(constant.params.get("rope", {})) is dict for constant in program.constants.values()):
-        yield "program.constants: a rope is a mapping"
+    yield from wrong_params(program.constants)
     yield from _unlike_its_target(artifact)
     if manifest["accepts"] != accepted_inputs(program):
         yield "accepts: not the inputs of the graphs"

@@ -94,12 +94,13 @@ class _Runs:
             source=source,
             retain=retain,
             shards=shards_of(layer, self._ranks),
-            context=self._context(layers.start),
+            context=self._context(shape.kind, layers.start),
         )
 
-    def _context(self, layer: int) -> resolved.ContextAttention:
-        names = CONTEXT_FIELDS if self._attention.context == "fp8" else ()
-        return resolved.ContextAttention(self._attention.context, source_of(names, self._attention.scales, layer))
+    def _context(self, kind: str, layer: int) -> resolved.ContextAttention:
+        if kind == "recurrent" or self._attention.context == "act":
+            return resolved.ContextAttention()
+        return resolved.ContextAttention("fp8", source_of(CONTEXT_FIELDS, kind, self._attention.scales, layer))
 
 
 def _runs(spec: models.Spec, document: Document) -> list[resolved.LayerRun]:

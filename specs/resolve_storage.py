@@ -1,12 +1,11 @@
 """How every layer's history is stored: the cache's settings, or those of the one override that names it."""
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvc.capabilities import TWINNED_COVERAGES
 from kvc.capabilities.checkpoint_names import SCALES
-from kvc.encodings import ENCODINGS, Field
+from kvc.encodings import ENCODINGS
 from kvc.specs import models, resolved
 
 CONTEXT_FIELDS = ("q", "k", "v")  # what fp8 context attention quantizes
@@ -70,31 +69,35 @@ def has_list(scales: models.Scales | None) -> bool:
 
 
 def scale_source(
-    encoding: str, fields: Iterable[Field], scales: models.Scales | None, position: int
+    encoding: str, shape: resolved.Shape, scales: models.Scales | None, position: int
 ) -> resolved.ScaleSource:
     """The scale of every field that has one of its own under ``encoding``; the spec must have been checked."""
-    return source_of(ENCODINGS[encoding].scale_fields(tuple(field.name for field in fields)), scales, position)
+    names = ENCODINGS[encoding].scale_fields(tuple(field.name for field in shape.fields))
+    return source_of(names, shape.kind, scales, position)
 
 
-def source_of(names: tuple[str, ...], scales: models.Scales | None, position: int) -> resolved.ScaleSource:
-    """The scale of every field of ``names``, for the layer at ``position`` of those that a list is for."""
+def source_of(names: tuple[str, ...], kind: str, scales: models.Scales | None, position: int) -> resolved.ScaleSource:
+    """The scale of every field of ``names``, for the layer at ``position`` of those that a list is for.
+
+    ``kind`` of layer decides what a checkpoint calls it.
+    """
     if not names or scales is None:
         return resolved.ScaleSource("none")
     if isinstance(scales, models.UnitScales):
         return resolved.ScaleSource("unit", tuple((name, 1.0) for name in names))
     if isinstance(scales, models.CheckpointScales):
         given = ((name, getattr(scales.names, name)) for name in names)
-        templates = tuple((name, (template,) if template else SCALES[name]) for name, template in given)
+        templates = tuple((name, (template,) if template else SCALES[kind][name]) for name, template in given)
         return resolved.ScaleSource("checkpoint", names=templates)
     values = ((name, getattr(scales.values, name)) for name in names)
     numbers = ((name, value[position] if isinstance(value, list) else value) for name, value in values)
     return resolved.ScaleSource("values", tuple((name, float(value)) for name, value in numbers))
 
 
-def _retained(retain: models.Retain | None, fields: tuple[Field, ...], position: int) -> resolved.Retained | None:
+def _retained(retain: models.Retain | None, shape: resolved.Shape, position: int) -> resolved.Retained | None:
     if retain is None or retain.first + retain.last == 0 or retain.encoding is None:
         return None
-    scales = scale_source(retain.encoding, fields, retain.scales, position)
+    scales = scale_source(retain.encoding, shape, retain.scales, position)
     return resolved.Retained(retain.first, retain.last, retain.unit, retain.encoding, scales)
 
 
@@ -106,8 +109,8 @@ def storage_of(stored: Stored, shape: resolved.Shape, coverage: resolved.Coverag
     """How a layer is stored: one that cannot have a twin keeps its rows in the twin's encoding, as a whole."""
     if isinstance(shape, resolved.RecurrentShape):
         return "state", resolved.ScaleSource("none"), None
-    retain = _retained(stored.retain, shape.fields, stored.retain_at)
+    retain = _retained(stored.retain, shape, stored.retain_at)
     if retain and coverage.kind not in TWINNED_COVERAGES and not stored.own:
         return retain.encoding, retain.scales, None
-    scales = scale_source(stored.encoding, shape.fields, stored.scales, stored.scales_at)
+    scales = scale_source(stored.encoding, shape, stored.scales, stored.scales_at)
     return stored.encoding, scales, retain if coverage.kind in TWINNED_COVERAGES else None

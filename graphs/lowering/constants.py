@@ -1,4 +1,7 @@
-"""The tensors that layers are bound to: scales, RoPE tables and weights, by content, so that equal ones are shared."""
+"""The tensors that layers are bound to: scales, RoPE tables and weights.
+
+What the spec gives is named by content, so that equal ones are shared; what a checkpoint gives by layer.
+"""
 
 from dataclasses import asdict
 
@@ -10,10 +13,13 @@ from kvc.specs.resolved import LayerRun, MlaShape, Rope, ScaleSource
 
 
 class Constants:
-    """The constants of a program; ``of_layer`` makes those of a layer as needed."""
+    """The constants of a program; ``of_layer`` makes those of a layer as needed.
 
-    def __init__(self, table_rows: int) -> None:
-        self.table_rows = table_rows
+    ``ranks`` divide the heads of the model's weights.
+    """
+
+    def __init__(self, table_rows: int, ranks: int) -> None:
+        self.table_rows, self.ranks = table_rows, ranks
         self.made: dict[str, Constant] = {}
         self._tables: dict[Rope, str] = {}
 
@@ -28,19 +34,21 @@ class Constants:
 
     def _scales(self, layer: int, source: ScaleSource, codecs: dict[str, str], prefix: str) -> dict[str, str]:
         if source.kind == "checkpoint":
-            made = {name: self._of_checkpoint(layer, templates, codecs[name]) for name, templates in source.names}
+            made = {
+                field: self._of_checkpoint(f"scale.{layer}.{prefix}{field}", layer, templates, codecs[field])
+                for field, templates in source.names
+            }
         else:
-            made = {name: self._value(codecs[name], value) for name, value in source.values}
-        return {f"scale.{prefix}{name}": constant for name, constant in made.items()}
+            made = {field: self._value(codecs[field], value) for field, value in source.values}
+        return {f"scale.{prefix}{field}": constant for field, constant in made.items()}
 
     def _value(self, codec: str, value: float) -> str:
         name = f"scale.{codec}.{value!r}"
         self.made.setdefault(name, Constant("scale", {"codec": codec, "value": value}))
         return name
 
-    def _of_checkpoint(self, layer: int, templates: tuple[str, ...], codec: str) -> str:
+    def _of_checkpoint(self, name: str, layer: int, templates: tuple[str, ...], codec: str) -> str:
         tensors = [template.replace("{layer}", str(layer)) for template in templates]
-        name = f"scale.{codec}.{tensors[0]}"
         self.made[name] = Constant("scale", {"codec": codec, "tensors": tensors})
         return name
 
@@ -58,7 +66,7 @@ class Constants:
         if not isinstance(shape, MlaShape):
             return {}
         sizes = {"heads": shape.heads, "nope": shape.qk_nope_head_dim, "v": shape.v_head_dim}
-        params = {"tensor": KV_B.format(layer=layer), "latent": shape.kv_lora_rank, **sizes}
+        params = {"tensor": KV_B.format(layer=layer), "latent": shape.kv_lora_rank, "ranks": self.ranks, **sizes}
         parts = {f"weight.{part}": f"weight.{layer}.{part}" for part in ("w_uk", "w_uv")}
         for name in parts.values():
             self.made[name] = Constant("weight", {"part": name.rpartition(".")[2], **params})

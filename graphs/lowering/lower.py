@@ -20,7 +20,7 @@ def lower(spec: ResolvedSpec, plan: Plan) -> Program:
     buffers = {buffer.layer: buffer for buffer in plan.buffers if buffer.role == "history"}
     found = [make_signature(spec, plan, run, buffers[run.first]) for run in spec.runs]
     signatures = _name_signatures(found)
-    constants = Constants(spec.target.max_seq_len)
+    constants = Constants(spec.target.max_seq_len, spec.tensor_parallel)
     names = {signature.key: name for name, signature in signatures.items()}
     bindings = []
     for run, signature in zip(spec.runs, found, strict=True):

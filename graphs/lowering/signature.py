@@ -38,6 +38,7 @@ class Signature:
             "shape": asdict(run.shape),
             "coverage": str(run.coverage),
             "encoding": run.encoding,
+            "context": run.context.dtype,
             "tokens_per_page": run.tokens_per_page,
             "page_bytes": self.page_bytes,
             "domain": run.domain,

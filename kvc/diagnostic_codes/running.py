@@ -48,7 +48,7 @@ CODES: dict[str, Code] = {
         "a cache that cannot be allocated",
         "Say how large the cache is in exactly one way (`num_slots`, `tokens` or `memory`), large enough for one page "
         "of every lifecycle and small enough for the device. It is allocated where the spec's target says, or on "
-        "`device=`.",
+        "`device=`. `rank=` is one of the spec's tensor parallel ranks.",
         "artifact.allocate(num_slots=0)",
     ),
     "KVC509": Code(
@@ -75,12 +75,13 @@ CODES: dict[str, Code] = {
     ),
     "KVC513": Code(
         "a tensor of the checkpoint that does not fit",
-        "Its shape is not that of the spec's layer, its numbers are of another kind, or a scale is not one finite "
-        "number above 0.",
+        "Its shape is not that of the spec's layer (of this rank, or of all), its numbers are of another kind, a scale "
+        "is not one finite number above 0, or two names of one scale have two values.",
+        'weights = {**model.state_dict(), "model.layers.0.self_attn.k_scale": torch.tensor(0.0)}',
     ),
     "KVC514": Code(
         "a folder of weights that cannot be read",
-        "It has no safetensors files, or one that is damaged.",
+        "It has no safetensors files, one that is damaged, or without an index two that hold the same tensor.",
         'kvc.load_weights("an/empty/folder")',
     ),
     "KVC520": Code(

@@ -32,16 +32,16 @@ def _scratch(spec: ResolvedSpec) -> int | None:
 def _scales(spec: ResolvedSpec) -> Iterator[tuple[str, float | str]]:
     """(encoding, scale) of every field: equal ones are one constant of the program, a checkpoint's one a layer."""
     for run in spec.runs:
-        yield from _of_source(run, run.encoding, run.scales)
-        yield from _of_source(run, "fp8", run.context.scales)
+        yield from _of_source(run, run.encoding, run.scales, "history")
+        yield from _of_source(run, "fp8", run.context.scales, "context attention")
         if run.retain:
-            yield from _of_source(run, run.retain.encoding, run.retain.scales)
+            yield from _of_source(run, run.retain.encoding, run.retain.scales, "twin")
 
 
-def _of_source(run: LayerRun, encoding: str, scales: ScaleSource) -> Iterator[tuple[str, float | str]]:
+def _of_source(run: LayerRun, encoding: str, scales: ScaleSource, of: str) -> Iterator[tuple[str, float | str]]:
     yield from ((encoding, value) for _, value in scales.values)
     for layer in run.layers:
-        yield from ((encoding, f"{names[0]} of layer {layer}") for _, names in scales.names)
+        yield from ((encoding, f"{field} of the {of} of layer {layer}") for field, _ in scales.names)
 
 
 def _ropes(spec: ResolvedSpec) -> set[Rope]:

@@ -297,7 +297,7 @@ def with_its_digest(directory: Path, path: str, value: object) -> None:
         ("program/bindings/1/layer", 0, "layer 0 is bound 2 times"),
         ("program/bindings/0/index", 3, "a layer is bound to a page that the plan does not give it"),
         ("program/constants", {}, "layer 0: scale.k has no constant"),
-        ("program/constants/rope.0/params/rope", True, "program.constants: a rope is a mapping"),
+        ("program/constants/rope.0/params/rope", True, "program.constants[rope.0].params.rope is True"),
         ("program/capture/buckets", [1], "buckets (1,) are not those of the target"),
         ("program/buckets", [], "are not those of the target"),
         ("program/table_width", 1, "program.table_width is not that of the longest sequence"),
@@ -313,6 +313,52 @@ def test_contradictions_behind_a_right_digest_are_named(written: Path, path: str
     assert message in str(caught.value)
 
 
+@pytest.fixture(scope="module")
+def latent() -> Compiled:
+    return compile_spec("tiny-mla-fp8")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"part": "w_uq"}, "program.constants[weight.1.w_uv].params.part is 'w_uq'"),
+        ({"heads": 0}, "program.constants[weight.1.w_uv].params.heads is 0"),
+        ({"ranks": True}, "program.constants[weight.1.w_uv].params.ranks is True"),
+        ({"latent": "32"}, "program.constants[weight.1.w_uv].params.latent is '32'"),
+        ({"tensor": None}, "program.constants[weight.1.w_uv].params.tensor is None"),
+        ({"more": 1}, "program.constants[weight.1.w_uv].params: a weight is not made from heads, latent, more, nope"),
+    ],
+)
+def test_weights_of_a_damaged_artifact(latent: Compiled, tmp_path: Path, params: dict[str, object], message: str):
+    written = latent.write(tmp_path / "out")
+    assert read_artifact(written).manifest() == latent.artifact.manifest()
+    before = latent.artifact.program.constants["weight.1.w_uv"].params
+    with_its_digest(written, "program/constants/weight.1.w_uv/params", before | params)
+    with pytest.raises(KvcError, match="KVC405") as caught:
+        read_artifact(written)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"codec": "fp8", "tensors": []}, "params.tensors is []"),
+        ({"codec": "fp8", "tensors": "s"}, "params.tensors is 's'"),
+        ({"codec": "fp8", "tensors": ["s", 1]}, "params.tensors is ['s', 1]"),
+        ({"codec": "fp9", "value": 1.0}, "params.codec is 'fp9'"),
+        ({"codec": ["fp8"], "value": 1.0}, "params.codec is ['fp8']"),
+        ({"codec": "fp8", "value": "1.0"}, "params.value is '1.0'"),
+        ({"codec": "fp8", "value": 1.0, "tensors": ["s"]}, "a scale is not made from codec, tensors, value"),
+        ({}, "a scale is not made from nothing"),
+    ],
+)
+def test_scales_of_a_damaged_artifact(written: Path, params: dict[str, object], message: str):
+    with_its_digest(written, "program/constants/scale.fp8.1.0/params", params)
+    with pytest.raises(KvcError, match="KVC405") as caught:
+        read_artifact(written)
+    assert message in str(caught.value)
+
+
 def test_a_constant_that_cannot_be_made_is_damage(written: Path):
-    with_its_digest(written, "program/constants/rope.0/params/rows", -1)
+    with_its_digest(written, "program/constants/rope.0/params/rope/theta", "high")
     assert code_of(load(written).allocate, num_slots=1) == "KVC405"
