@@ -22,16 +22,16 @@ def raw_layout(planes: tuple[tuple[int, int], ...], tokens_per_page: int) -> Pag
     return page_layout(_RAW, tuple(Field(str(i), *plane) for i, plane in enumerate(planes)), tokens_per_page)
 
 
-def check_pool(op: str, pool: torch.Tensor, layout: PageLayout) -> None:
+def check_pool(op: str, pool: torch.Tensor, layout: PageLayout, argument: str = "pool") -> None:
     """Raise KVC551 unless the pages of the pool have the layout's bytes, without gaps inside a page and apart."""
     page_bytes = pool.shape[1]
     if known(page_bytes) and page_bytes != layout.page_bytes:
         expected = f"{layout.page_bytes}: {layout.tokens_per_page} tokens a page"
-        raise wrong(op, "pool", f"axis page_bytes is {page_bytes}, expected {expected}")
+        raise wrong(op, argument, f"axis page_bytes is {page_bytes}, expected {expected}")
     if known(pool.stride(1)) and pool.stride(1) != 1:
-        raise wrong(op, "pool", f"axis page_bytes has stride {pool.stride(1)}, expected 1")
+        raise wrong(op, argument, f"axis page_bytes has stride {pool.stride(1)}, expected 1")
     if known(*pool.shape, pool.stride(0)) and pool.shape[0] > 1 and pool.stride(0) < page_bytes:
-        raise wrong(op, "pool", f"axis P has stride {pool.stride(0)}: pages of {page_bytes} bytes overlap")
+        raise wrong(op, argument, f"axis P has stride {pool.stride(0)}: pages of {page_bytes} bytes overlap")
 
 
 def check_encoded_pool(
@@ -42,6 +42,7 @@ def check_encoded_pool(
     heads: Sequence[Any],
     dims: Sequence[Any],
     tokens_per_page: int,
+    argument: str = "pool",
 ) -> None:
     """`check_pool` for named fields in an encoding; what is symbolic is not checked."""
     if tokens_per_page < 1:
@@ -52,7 +53,7 @@ def check_encoded_pool(
         layout = row_format(op, encoding, row_fields(names, heads, dims)).layout(tokens_per_page)
     except ValueError as error:
         raise wrong(op, "encoding", f"{encoding}: {error}") from error
-    check_pool(op, pool, layout)
+    check_pool(op, pool, layout, argument)
 
 
 def plane_views(pages: torch.Tensor, layout: PageLayout) -> list[torch.Tensor]:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from mla_bad_calls import CASES as MLA_CASES
+from twin_bad_calls import CASES as TWIN_CASES
 
 from kvc.diagnostic_codes import CODES
 from kvc.diagnostics import KvcError
@@ -88,6 +89,7 @@ CASES = [
     ("write_rows", "tokens_per_page", lambda _: 2**31, "KVC551", "tokens_per_page: is 2147483648"),
     ("write_rows", 0, lambda t: t + 2**27, "KVC552", "expected -1 <= value < 134217728"),
     *MLA_CASES,
+    *TWIN_CASES,
 ]
 
 

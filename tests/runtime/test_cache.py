@@ -1,5 +1,7 @@
 """Whole steps on the tiny library specs: what is stored and returned does not depend on how a batch was run."""
 
+import re
+
 import pytest
 import torch
 from cache_harness import (
@@ -300,3 +302,37 @@ def test_two_runs_are_equal():
         return list(cache.pools.tensors.values())
 
     assert same(pools(), pools())
+
+
+def test_rows_of_one_head_may_come_without_its_axis():
+    """Engines hold a latent [T, C] and a rope [T, R]."""
+    outs, pools = [], []
+    for change in (lambda x: x, lambda x: x[:, 0] if x.shape[1] == 1 else x):
+        cache = new_cache("tiny-mla-bf16")
+        cache.admit("a")
+        step = cache.begin([Request("a", 9)])
+        outs.append([cache.layer(i, *map(change, step_inputs(cache, step, i, {"a": 0}))) for i in layers(cache)])
+        cache.commit(step)
+        pools.append(list(cache.pools.tensors.values()))
+    assert same(*outs) and same(*pools)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: x[:3], "layer 0: 3 inputs are given, expected 4: q_nope, q_rope, latent, k_rope"),
+        (lambda x: [x[1], x[0], *x[2:]], "layer 0: q_nope has torch.float32 [5, 3, 8]"),
+        (lambda x: [*x[:2], x[2][..., :31], x[3]], "layer 0: latent has torch.float32 [5, 1, 31]"),
+        (lambda x: [*x[:2], x[2].expand(-1, 3, -1), x[3]], "layer 0: latent has torch.float32 [5, 3, 32]"),
+        (lambda x: [*x[:3], x[3][:4]], "layer 0: k_rope has torch.float32 [4, 1, 8]"),
+        (lambda x: [x[0].bfloat16(), *x[1:]], "layer 0: q_nope has torch.bfloat16"),
+    ],
+)
+def test_inputs_of_a_latent_layer_that_do_not_fit(change, words):
+    cache = new_cache("tiny-mla-fp32")
+    cache.admit("a")
+    step = cache.begin([Request("a", 5)])
+    before = [pool.clone() for pool in cache.pools.tensors.values()]
+    with pytest.raises(KvcError, match=re.escape(words)):
+        cache.layer(0, *change(step_inputs(cache, step, 0, {"a": 0})))
+    assert same(before, list(cache.pools.tensors.values()))

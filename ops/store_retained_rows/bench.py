@@ -1,0 +1,5 @@
+"""Benchmark cases of kvc::store_retained_rows: named shapes for `benchmarks/ops.py`."""
+
+from kvc.ops.bench_shapes import STEPS
+
+CASES = STEPS
