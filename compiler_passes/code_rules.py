@@ -43,7 +43,8 @@ def _made_under(value: Node) -> Node | None:
 def inputs_taken_otherwise(graph: Graph) -> Iterator[tuple[Node, str]]:
     """Inputs that are said to take codes, and a call that does not, or whose results would be others."""
     accepting = [node for node in graph.placeholders if node.meta.get("accepts")]
-    codes = {node: torch.empty_like(node.meta["val"], dtype=torch.uint8) for node in accepting}
+    # Not empty_like: on the meta device that imports sympy, a second where `kvc compile` has five.
+    codes = {node: torch.empty(node.meta["val"].shape, dtype=torch.uint8, device="meta") for node in accepting}
     for user in dict.fromkeys(user for node in accepting for user in node.users if user.op == "call_function"):
         try:
             made = propagate(graph, op_name(user.target), user.target, user.args, user.kwargs, codes)

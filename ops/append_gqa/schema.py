@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 
-from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, wrong
+from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind
 from kvc.ops.codecs.rows import KV, check_codes, check_scales
 from kvc.ops.paging import check_encoded_pool
-from kvc.ops.rope.schema import check_rotation
+from kvc.ops.rope.schema import check_optional_rotation, check_rotation
 from kvc.ops.values import check_range, check_write_rows
 
 DEFINITION = (
@@ -33,10 +33,7 @@ def check(
 ) -> dict[str, Any]:
     """Check shapes, dtypes, encoding and layout; return the sizes."""
     sizes = bind("append_gqa", OPERANDS, tensors)
-    if (tensors[4] is None) != (tensors[5] is None):
-        raise wrong("append_gqa", "positions", "go with table: give both or neither")
-    if (tensors[4] is None) != (layout is None):
-        raise wrong("append_gqa", "layout", "goes with table: give both or neither")
+    check_optional_rotation("append_gqa", tensors[4], tensors[5], layout)
     check_scales("append_gqa", encoding, [("k", "k_scale", tensors[7]), ("v", "v_scale", tensors[8])])
     check_codes("append_gqa", encoding, "v", "v", tensors[3])
     if layout is not None:

@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 
-from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, wrong
+from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind
 from kvc.ops.codecs.rows import MLA, check_codes, check_scales
 from kvc.ops.paging import check_encoded_pool
-from kvc.ops.rope.schema import check_rotation
+from kvc.ops.rope.schema import check_optional_rotation, check_rotation
 from kvc.ops.values import check_range, check_write_rows
 
 DEFINITION = (
@@ -33,10 +33,7 @@ def check(
 ) -> dict[str, Any]:
     """Check shapes, dtypes, encoding and layout; return the sizes."""
     sizes = bind("append_mla", OPERANDS, tensors)
-    if (tensors[4] is None) != (tensors[5] is None):
-        raise wrong("append_mla", "positions", "go with table: give both or neither")
-    if (tensors[4] is None) != (layout is None):
-        raise wrong("append_mla", "layout", "goes with table: give both or neither")
+    check_optional_rotation("append_mla", tensors[4], tensors[5], layout)
     scales = [("latent", "latent_scale", tensors[7]), ("rope", "rope_scale", tensors[8])]
     check_scales("append_mla", encoding, scales)
     check_codes("append_mla", encoding, "latent", "latent", tensors[2])

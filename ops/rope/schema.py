@@ -32,6 +32,14 @@ def check_rotation(op: str, width: Any, dim: Any, layout: str) -> None:
         raise wrong(op, "table", f"axis R is {width}, expected an even number up to D = {dim}")
 
 
+def check_optional_rotation(op: str, table: Any, positions: Any, layout: str | None) -> None:
+    """Raise unless what an op rotates by is given as a whole, or not at all."""
+    if (table is None) != (positions is None):
+        raise wrong(op, "positions", "go with table: give both or neither")
+    if (table is None) != (layout is None):
+        raise wrong(op, "layout", "goes with table: give both or neither")
+
+
 def check_values(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, *, layout: str) -> None:
     """Positions are rows of the table."""
     check_range("rope", "positions", positions, 0, table.shape[0])

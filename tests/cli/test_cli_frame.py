@@ -41,6 +41,13 @@ def test_check_and_plan_run_without_torch() -> None:
     assert not imported_by(["plan", "tiny-fp8"]) & heavy
 
 
+@pytest.mark.parametrize("spec", ["tiny-fp8", "tiny-mla-fp8"])
+def test_compiling_imports_no_symbolic_shapes(spec: str, tmp_path: Path) -> None:
+    """sympy costs a second, dynamo two, and export brings both."""
+    loaded = imported_by(["compile", spec, "-o", str(tmp_path / "out")])
+    assert "torch" in loaded and not loaded & {"sympy", "transformers"}
+
+
 def test_start_up_and_help_import_neither_pydantic_nor_a_command() -> None:
     assert not imported_by(["--help"]) & {"torch", "pydantic", "yaml"}
 

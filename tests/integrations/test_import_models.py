@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from importable_models import SETTINGS
+from packaging.version import Version
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from kvc.specs import ResolvedSpec, load_spec_text
@@ -21,11 +23,15 @@ from kvc.specs.hf.importing import spec_from_config
 TOKENS = 40
 # `kimi_k2` is the config of DeepSeek V3's class under another name.
 SAME_CODE = {"kimi_k2"}
+# Families that transformers 5.17 has no model of, or one that caches expanded rows or writes another config.
+SINCE_5_24 = {"deepseek_v32", "glm_moe_dsa", "longcat_flash"}
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
 def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, ResolvedSpec]:
     """Name of the family, the model and the spec of its config."""
+    if request.param in SINCE_5_24 and Version(transformers.__version__) < Version("5.24"):
+        pytest.skip(f"transformers {transformers.__version__} has another {request.param}")
     config = CONFIG_MAPPING[request.param](**SETTINGS[request.param])
     file = tmp_path_factory.mktemp("configs") / "config.json"
     file.write_text(config.to_json_string())

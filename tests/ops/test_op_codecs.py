@@ -231,3 +231,31 @@ def test_nvfp4_zeros_and_nan():
     packed, block = ops.quantize_nvfp4.default(x, scale_operand("nvfp4", 0.3))
     assert packed.tolist() == [[0x80, 0x00] * 4] and block.tolist() == [[0]]
     assert ops.dequantize_nvfp4.default(packed, block, scale_operand("nvfp4", 0.3), dtype=torch.float32).eq(0).all()
+
+
+def test_rows_of_an_indexer():
+    """Codes and block scales are planes of their own, by the rule of fp8_block."""
+    vector = VECTORS["index_key"][0]
+    x = read(vector["x_bf16"], torch.bfloat16)[:, None]
+    row = row_format("test", "index_key", row_fields(("key",), (1,), (128,)))
+    planes = row.encode((x,), (None,))
+    assert [plane[:, 0].tolist() for plane in planes] == [
+        read(vector[part], torch.uint8).tolist() for part in ("codes", "scales")
+    ]
+    assert torch.equal(row.decode(planes, (None,))[0][:, 0], read(vector["value"], torch.float32))
+
+
+def test_rows_with_nvfp4_latent_and_fp8_rope():
+    """Each field by its own codec under its own scale; planes in page order: data, data, scales."""
+    made = torch.Generator().manual_seed(2)
+    latent, rope = torch.randn(5, 1, 64, generator=made), torch.randn(5, 1, 32, generator=made)
+    operands = scale_operand("nvfp4", 0.02), scale_operand("fp8", 0.03)
+    row = row_format("test", "nvfp4_rope_fp8", row_fields(MLA, (1, 1), (64, 32)))
+    planes = row.encode((latent, rope), operands)
+    packed, block = ops.quantize_nvfp4.default(latent, operands[0])
+    for plane, expected in zip(planes, (packed, ops.quantize_fp8.default(rope, operands[1]), block), strict=True):
+        assert torch.equal(plane, expected)
+    assert [plane.heads * plane.row_bytes for plane in row.layout(16).planes] == [32, 32, 4]
+    values = row.decode(planes, operands)
+    assert torch.equal(values[0], ops.dequantize_nvfp4.default(packed, block, operands[0], dtype=torch.float32))
+    assert torch.equal(values[1], ops.dequantize_fp8.default(planes[1], operands[1], dtype=torch.float32))

@@ -254,10 +254,25 @@ class Model:
             assert all(slot < total_slots[group] for slot in slots)
             assert pages.free_slots[group] + len(slots) == total_slots[group], "a slot leaked"
 
+    def check_bounds(self, pages):
+        """Pages of a twin: those of its first rows, and of its last ones before and after the step."""
+        for name, (_, scheduled, rollback) in self.state.items():
+            for at in self.cycles:
+                if at.coverage.kind == "first_last":
+                    last, size = at.coverage.window - 1 + rollback, at.tokens_per_page
+                    kept, end = -(-at.coverage.keep_first // size), -(-last // size) + 1
+                    held = int((pages.slot_tables([name])[at.id] >= 0).sum())
+                    assert held <= kept + (2 if scheduled else 1) * end
+
+
+# What `retain: {first: 5, last: 6}` makes of a lifecycle: the token in flight is one more than the last ones.
+TWIN = Coverage("first_last", 7, keep_first=5)
 
 CYCLES = {
     "full": [cycle()],
     "full and window": [cycle(), cycle(1, Coverage("window", 7), 2, 0)],
+    "history and twin": [cycle(), cycle(1, TWIN, 4, 1)],
+    "twin that shares slots, first tokens alone": [cycle(), cycle(1, Coverage("first_last", 1, keep_first=9), 4, 0)],
     "two groups": [cycle(), cycle(1, Coverage("window", 5, keep_first=3), 4, 1), cycle(2, FULL, 8, 1)],
 }
 
@@ -276,6 +291,7 @@ def random_schedule(cycles, rng):
     for _ in range(rng.randrange(5, 25)):
         random_action(pages, model, rng)
         model.check(pages, slots)
+        model.check_bounds(pages)
 
 
 def random_action(pages, model, rng):
