@@ -40,19 +40,37 @@ def _blind(q: torch.Tensor, v_dim: int) -> State:
 
 def _attend_block(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: list[int]) -> State:
     first, last = visible[0], visible[-1]
-    if first != last and not v[:, first:last].isfinite().all():
-        # A weight of 0 does not hide NaN or Inf, so no query may multiply a row that it does not see.
-        parts = [_attend_block(q[:, i : i + 1], k, v, visible[i : i + 1]) for i in range(len(visible))]
-        out, lse = (torch.cat(tensors, 1) for tensors in zip(*parts, strict=True))
-        return out, lse
-    scores = q.flatten(1, 2) @ k[:, :last].transpose(1, 2)
+    scores = (q.flatten(1, 2) @ k[:, :last].transpose(1, 2)).unflatten(1, q.shape[1:3])
     if first != last:
         hidden = torch.arange(first, last, device=q.device) >= torch.tensor(visible, device=q.device)[:, None, None]
-        scores.unflatten(1, q.shape[1:3])[..., first:].masked_fill_(hidden, -torch.inf)
-    weights = scores.softmax(-1)
+        scores[..., first:].masked_fill_(hidden, -torch.inf)
+    weights, most = scores.softmax(-1), scores.amax(-1)
     # The largest score has the weight exp(0) / total.
-    lse = scores.amax(-1) - weights.amax(-1).log()
-    return (weights @ v[:, :last]).unflatten(1, q.shape[1:3]), lse.unflatten(1, q.shape[1:3])
+    lse = most - weights.amax(-1).log()
+    if (nothing := most == -torch.inf).any():  # keys of inf alone: no weights, or softmax makes NaN of them
+        weights, lse = weights.masked_fill(nothing[..., None], 0), lse.masked_fill(nothing, -torch.inf)
+    return _weighted(weights, v[:, :last], visible), lse
+
+
+def _weighted(weights: torch.Tensor, v: torch.Tensor, visible: list[int]) -> torch.Tensor:
+    """Weights [Hk, n, G, L] times v [Hk, L, V]: a weight of 0 hides no NaN or Inf, so rows of them are left out.
+
+    Queries that see such a row are done again, each with the rows that it sees; the others keep their bits.
+    """
+    first, last = visible[0], visible[-1]
+    broken = [] if first == last or v[:, first:].isfinite().all() else _broken_rows(v, first)
+    shown = v.index_fill(1, torch.tensor(broken, device=v.device), 0) if broken else v
+    out = (weights.flatten(1, 2) @ shown).unflatten(1, weights.shape[1:3])
+    for i, seen in enumerate(visible if broken else ()):
+        if seen > broken[0]:
+            out[:, i] = weights[:, i, :, :seen] @ v[:, :seen]
+    return out
+
+
+def _broken_rows(v: torch.Tensor, first: int) -> list[int]:
+    """Rows from ``first`` on that hold NaN or Inf."""
+    finite = v[:, first:].isfinite().all(-1).all(0)
+    return [first + row for row, good in enumerate(finite.tolist()) if not good]
 
 
 @dataclass(frozen=True)
