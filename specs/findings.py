@@ -97,10 +97,15 @@ def _missing(error: ErrorDetails, root: Node) -> Diagnostic:
     parent, field = error["loc"][:-1], str(error["loc"][-1])
     where = document_path(root, parent)
     message = f"`{field}` is missing" + (f" in `{where}`" if where else "")
-    model = _model_at(parent)
-    described = model.model_fields[field].description if model else None
-    help = f"add `{field}:`" + (f" ({described})" if described else "")
+    help = f"add `{field}:`" + _described(error["loc"])
     return _at(error, root, "KVC021", message, help, key_source(root, parent))
+
+
+def _described(loc: Loc) -> str:
+    """What the field at ``loc`` is, in brackets after a hint; empty where the schema does not say."""
+    model = _model_at(loc[:-1])
+    field = model.model_fields.get(str(loc[-1])) if model else None
+    return f" ({field.description})" if field and field.description else ""
 
 
 def _unknown(error: ErrorDetails, root: Node) -> Diagnostic:
@@ -112,7 +117,8 @@ def _unknown(error: ErrorDetails, root: Node) -> Diagnostic:
 def _bad_choice(error: ErrorDetails, root: Node) -> Diagnostic:
     node, choices = find(root, error["loc"]), _quoted(error["ctx"]["expected"])
     message = f"`{_name(root, error['loc'])}` must be one of {listed(choices)}, not {_shown(node)}"
-    return _at(error, root, "KVC023", message, nearest(str(node.plain()), choices, "allowed"))
+    help = nearest(str(node.plain()), choices, "allowed") + _described(error["loc"])
+    return _at(error, root, "KVC023", message, help)
 
 
 def _bad_kind(error: ErrorDetails, root: Node) -> Diagnostic:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_serializer
 
-from kvc.capabilities import ARCHS, PAGE_SIZES, PASSES
+from kvc.capabilities import ARCHS, LAYER_CAPABILITIES, PAGE_SIZES, PASSES
 from kvc.specs.layer_models import LayerEntry, OneLayer
 from kvc.specs.model_types import (
     Bytes,
@@ -24,6 +24,7 @@ from kvc.specs.model_types import (
     tag,
 )
 from kvc.specs.sizes import BadValue
+from kvc.specs.suggestions import listed
 
 
 def _source_tag(value: Any) -> str | None:
@@ -148,11 +149,18 @@ class Cache(Model):
     overrides: list[Override] = []
 
 
+_FP8_KINDS = listed(dict.fromkeys(row.kind for row in LAYER_CAPABILITIES if "fp8" in row.context))
+
+
 class Attention(Model):
     """How prefill attention is computed."""
 
     context: Annotated[
-        Literal["act", "fp8"], Field(description="Q, K and V: in the activation dtype, or fp8 under `scales`")
+        Literal["act", "fp8"],
+        Field(
+            description="Q, K and V: `act`, in the activation dtype; `fp8`, under `scales`, compiled for "
+            f"layers of kind {_FP8_KINDS} alone"
+        ),
     ] = "act"
     scales: Annotated[Scales, Field(description="of q, k and v; required by fp8")] | None = None
 

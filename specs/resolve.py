@@ -29,7 +29,7 @@ def resolve(spec: models.Spec, document: Document) -> resolved.ResolvedSpec:
         digest=hashlib.sha256(text.encode()).hexdigest(),
         dtype=spec.model.dtype,
         max_position=spec.model.max_position,
-        runs=(*runs, *_draft_run(spec, document, runs)),
+        runs=(*runs, *_draft_runs(spec, document, runs)),
         memory=_memory(spec.memory),
         target=_target(spec.target),
         require=tuple(spec.compile.require),
@@ -117,16 +117,20 @@ def _runs(spec: models.Spec, document: Document) -> list[resolved.LayerRun]:
     return runs
 
 
-def _draft_run(spec: models.Spec, document: Document, target: list[resolved.LayerRun]) -> tuple[resolved.LayerRun, ...]:
+def _draft_runs(spec: models.Spec, document: Document, target: list[resolved.LayerRun]) -> list[resolved.LayerRun]:
     """The draft layers, numbered after the target's; they have no twin."""
     draft, first = spec.draft, target[-1].first + target[-1].count
     if draft is None:
-        return ()
+        return []
     layer, loc = draft_layer(spec)
     stored = Stored(draft.encoding, True, draft.scales or spec.cache.scales, 0, None, 0)
-    layers = range(first, first + draft.layers)
+    cuts = list(range(first, first + draft.layers)) if has_list(spec.attention.scales) else []
+    made, source = _Runs(spec), key_source(document.root, loc)
     size = draft.tokens_per_page or spec.cache.tokens_per_page
-    return (_Runs(spec).run(layers, layer, stored, size, "draft", key_source(document.root, loc)),)
+    runs: list[resolved.LayerRun] = []
+    for layers in _pieces(PlacedLayer(first, draft.layers, layer, loc), cuts):
+        _append(runs, made.run(layers, layer, stored, size, "draft", source))
+    return runs
 
 
 def _pieces(entry: PlacedLayer, cuts: list[int]) -> list[range]:

@@ -43,12 +43,14 @@ CODES: dict[str, Code] = {
     ),
     "KVC108": Code(
         "scales that nothing uses",
-        "No layer that these scales apply to has an encoding with scales, so they would be ignored silently.",
+        "No layer that these scales apply to has an encoding with scales, or under `attention` nothing is quantized: "
+        "they would be ignored silently.",
         "cache: {encoding: bf16, scales: {source: unit}}",
     ),
     "KVC109": Code(
         "scale values do not match the layers",
-        "A list holds one value a layer it applies to: all layers under `cache`, the named ones in an override.",
+        "A list holds one value a layer it applies to: all layers under `cache`, the named ones in an override, those "
+        "of the model and then the draft layers under `attention`.",
         "values: {k: [0.5, 0.5], v: 1.0}  # for 32 layers",
     ),
     "KVC110": Code(

@@ -8,7 +8,7 @@ from kvc.specs.checks.rule import Hit, Rule
 from kvc.specs.checks.sites import storage_sites
 from kvc.specs.models import CheckpointScales, GivenScales, Scales, Spec
 from kvc.specs.nodes import Loc
-from kvc.specs.placement import entry_layers
+from kvc.specs.placement import entry_layers, written_layers
 from kvc.specs.resolve_storage import CONTEXT_FIELDS
 from kvc.specs.suggestions import listed, shortened
 
@@ -34,18 +34,25 @@ class Use:
 
 def _uses(spec: Spec) -> Iterator[Use]:
     yield from _of_storage(spec)
-    attention, layers = spec.attention, entry_layers(spec.model.layers) + (spec.draft.layers if spec.draft else 0)
-    is_fp8 = attention.context == "fp8"
-    yield Use(
+    yield _of_attention(spec)
+
+
+def _of_attention(spec: Spec) -> Use:
+    """Those of context attention, where there is any; lists go on with the draft layers."""
+    attention, draft = spec.attention, spec.draft
+    entries = written_layers(spec.model.layers)
+    is_quantized = attention.context == "fp8"
+    is_computed = bool(draft and draft.layer) or any(layer.kind != "recurrent" for _, layer in entries)
+    return Use(
         loc=("attention", "scales"),
         needed_at=("attention", "context"),
         scales=attention.scales,
-        fields=CONTEXT_FIELDS if is_fp8 else (),
-        layers=layers,
+        fields=CONTEXT_FIELDS if is_quantized and is_computed else (),
+        layers=entry_layers(spec.model.layers) + (draft.layers if draft else 0),
         what="fp8 context attention",
-        reason="context attention is `act`",
+        reason="no layer has attention" if is_quantized else "context attention is `act`",
         is_stated=attention.scales is not None,
-        is_needed=is_fp8,
+        is_needed=is_quantized and is_computed,
     )
 
 
@@ -108,7 +115,8 @@ def _lists(spec: Spec) -> Iterator[Hit]:
             if isinstance(numbers, list) and use.layers is None:
                 yield Hit((*use.loc, "values", field), "draft layers have one scale a field", "give one number")
             elif isinstance(numbers, list) and len(numbers) != use.layers:
-                message = f"{len(numbers)} scales for {use.layers} layers"
+                drafts = ", draft layers among them" if spec.draft and use.loc[0] == "attention" else ""
+                message = f"{len(numbers)} scales for {use.layers} layers{drafts}"
                 yield Hit((*use.loc, "values", field), message, "give one a layer, or one number for all")
 
 
