@@ -1,4 +1,4 @@
-"""The error bars of docs/semantics.md: attention against fp64 on the dequantized inputs, beside attention done apart."""
+"""The error bars of docs/semantics.md: attention against fp64 on the dequantized inputs, beside attention apart."""
 
 from dataclasses import replace
 
