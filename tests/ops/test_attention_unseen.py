@@ -6,9 +6,8 @@ import pytest
 import torch
 from test_op_mla_context import call
 
-from kvc.ops import OPS
+from kvc.ops import OPS, mla_inputs
 from kvc.ops import example_inputs as gqa_inputs
-from kvc.ops import mla_inputs
 from kvc.ops.attention import attend
 from kvc.ops.example_inputs import Shape, page_table
 from kvc.ops.paging import plane_views
