@@ -62,7 +62,7 @@ def _graphs(artifact: Artifact) -> str:
     return table(("graph", "layers", "calls", "takes"), rows)
 
 
-_LAYER = re.compile(r"(?<=layers\.)\d+|(?<=^weight\.)\d+")  # its number in a name
+_LAYER = re.compile(r"(?<=layers\.)\d+|(?<=^weight\.)\d+|(?<=^scale\.)\d+")  # its number in a name
 
 
 def _layers(layers: list[int] | None) -> str:
@@ -91,7 +91,10 @@ def _constant(name: str, constant: Constant) -> tuple[str, str, str]:
 
 def _params(params: dict[str, Any]) -> str:
     flat = params | params.get("rope", {})
-    return ", ".join(f"{key} {value}" for key, value in flat.items() if not isinstance(value, dict) and key != "sha256")
+    shown = {key: " or ".join(value) if isinstance(value, list) else value for key, value in flat.items()}
+    return ", ".join(
+        f"{key} {value}" for key, value in shown.items() if not isinstance(value, dict) and key != "sha256"
+    )
 
 
 def _workspace(artifact: Artifact) -> str:

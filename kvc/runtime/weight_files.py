@@ -35,6 +35,9 @@ class SafetensorsFolder(Mapping[str, torch.Tensor]):
         with _opened(self._files[name]) as file:
             return file.get_tensor(name)  # type: ignore[no-any-return]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._files  # a mapping's own reads the tensor
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
 

@@ -77,8 +77,8 @@ class Checkpoint:
             raise fail("KVC508", f"rank={self.rank!r} of {ranks} tensor parallel", help=f"the ranks are {last}")
         given = self._get(name)
         self._check_shape(name, given, rows, columns, ranks)
-        whole = self._dequantized(name, given)
-        return whole if given.shape[0] == rows else whole.narrow(0, self.rank * rows, rows)
+        start = 0 if given.shape[0] == rows else self.rank * rows
+        return self._dequantized(name, given, slice(start, start + rows))
 
     def _check_shape(self, name: str, given: torch.Tensor, rows: int, columns: int, ranks: int) -> None:
         of_all = f", or {ranks * rows} for all {ranks} ranks" if ranks > 1 else ""
@@ -89,15 +89,16 @@ class Checkpoint:
         if given.shape[1] != columns:
             raise _unfit(name, f"has {given.shape[1]} on axis 1, expected {columns}")
 
-    def _dequantized(self, name: str, given: torch.Tensor) -> torch.Tensor:
+    def _dequantized(self, name: str, given: torch.Tensor, rows: slice) -> torch.Tensor:
+        """These ``rows`` in the activation dtype, rounded once."""
+        own = given.detach()[rows]
         if given.dtype in _PLAIN:
-            return given.detach().to(self.dtype)
+            return own.to(self.dtype)
         if given.dtype != torch.float8_e4m3fn:
             raise _unfit(name, f"holds {given.dtype}, expected 16-bit or wider floats, or float8_e4m3fn with scales")
-        blocks = self._block_scales(name + SCALE_SUFFIX, given)
-        for axis in (0, 1):
-            blocks = blocks.repeat_interleave(SCALE_BLOCK, axis).narrow(axis, 0, given.shape[axis])
-        return (given.float() * blocks).to(self.dtype)
+        row, column = (torch.arange(size, device=given.device) // SCALE_BLOCK for size in given.shape)
+        scales = self._block_scales(name + SCALE_SUFFIX, given)[row[rows, None], column]
+        return (own.float() * scales).to(self.dtype)
 
     def _block_scales(self, name: str, given: torch.Tensor) -> torch.Tensor:
         self.require([[name]])
@@ -105,9 +106,10 @@ class Checkpoint:
         expected = [-(-size // SCALE_BLOCK) for size in given.shape]
         if list(blocks.shape) != expected:
             raise _unfit(name, f"is {list(blocks.shape)}, expected {expected}")
-        if not blocks.is_floating_point() or not bool(((blocks.float() > 0) & blocks.float().isfinite()).all()):
+        numbers = blocks.detach().to(given.device, torch.float32)
+        if not blocks.is_floating_point() or not bool(((numbers > 0) & numbers.isfinite()).all()):
             raise _unfit(name, "holds other numbers than finite ones above 0")
-        return blocks.float()
+        return numbers
 
     def _get(self, name: str) -> torch.Tensor:
         given: Any = (self.weights or {})[name]

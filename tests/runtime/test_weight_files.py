@@ -39,6 +39,7 @@ def test_tensors_of_no_concern_are_not_read(tmp_path):
     write_index(tmp_path, {"a": "model-1.safetensors", "b": "model-2.safetensors"})
     folder = kvc.load_weights(tmp_path)
     assert torch.equal(folder["a"], torch.ones(3))
+    assert "b" in folder and "c" not in folder
     assert f"{tmp_path / 'model-2.safetensors'} cannot be read" in refusal(folder.__getitem__, "b")
 
 

@@ -91,6 +91,13 @@ def test_fp8_blocks_are_those_of_the_whole_matrix():
     whole = codes.float() * blocks.repeat_interleave(128, 0)[: 10 * ROWS]
     found = parts({"kv_b": codes, "kv_b_scale_inv": blocks}, rank=5, ranks=10)
     assert all(map(torch.equal, found, naive(whole[5 * ROWS : 6 * ROWS])))
+    assert found[0].untyped_storage().nbytes() == ROWS * LATENT * 4, "of this rank's heads alone"
+
+
+def test_block_scales_may_be_powers_of_two_alone():
+    codes, powers = normal(ROWS, LATENT, dtype=E4M3), torch.full((1, 1), 0.25)
+    found = parts({"kv_b": codes, "kv_b_scale_inv": powers.to(torch.float8_e8m0fnu)})
+    assert all(map(torch.equal, found, naive(codes.float() * 0.25)))
 
 
 def quantized(blocks):
