@@ -1,4 +1,4 @@
-"""The error bars of docs/semantics.md: attention against fp64 on the dequantized inputs, beside attention apart."""
+"""The error bars of docs/semantics.md: errors against fp64 on the dequantized inputs, beside those of torch apart."""
 
 from dataclasses import replace
 

@@ -50,6 +50,31 @@ def test_codes_of_the_latent_are_stored_as_they_are():
     assert torch.equal(given, made)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "heads"),
+    [(1, 128), (31, 96), (1000, 12), (4099, 6), (4099, 1), (31, 1), (1, 1), (1000, 128)],
+)
+def test_sizes_and_head_counts(tokens, heads):
+    sizes = {"latent_dim": 16, "rope_dim": 4, "tokens_per_page": 8}
+    shape = replace(SHAPES["plain"], committed=(3,), own=(tokens,), heads=heads, **sizes)
+    (pool, *args), how = OPS["append_mla"].example(shape)
+    q, k = append(fused := pool.clone(), *args, **how)
+    how.pop("keep_k")
+    q_apart, k_apart = unfused(apart := pool.clone(), *args, **how)
+    assert torch.equal(fused, apart) and torch.equal(q, q_apart) and torch.equal(k, k_apart)
+
+
+@pytest.mark.parametrize("encoding", ["fp32", "bf16", "fp8_ds_mla"])
+def test_codes_are_refused_where_the_codec_is_another(encoding):
+    """Codes under a scale of the layer are no codes of a block; nothing is written."""
+    shape = replace(SHAPES["plain"], encoding=encoding, latent_dim=512, rope_dim=64)
+    (pool, q, latent, *rest), how = OPS["append_mla"].example(shape)
+    before = pool.clone()
+    with pytest.raises(KvcError, match=f"latent: holds codes: encoding {encoding} takes latent in an activation dtype"):
+        append(pool, q, latent.to(torch.uint8), *rest, **how)
+    assert torch.equal(pool, before)
+
+
 @pytest.mark.parametrize("vector", VECTORS["ds_mla"], ids=["bf16", "f32"])
 def test_rows_of_656_bytes(vector):
     """Codes, block scales and bf16 rope side by side, and back; FlashMLA reads these rows."""

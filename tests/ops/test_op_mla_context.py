@@ -1,10 +1,12 @@
 """kvc::mla_context: causal attention over own and cached rows, by chunks, in the activation dtype and in fp8."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
-from op_oracles import naive_attention
+from mla_exact import context_keys, exact
+from mla_pools import FILLS, with_other_bytes
 
 from kvc.diagnostics import KvcError
 from kvc.ops import OPS
@@ -17,6 +19,8 @@ expand = torch.ops.kvc.expand_mla.default
 quantize = torch.ops.kvc.quantize_fp8.default
 TOLERANCE = {torch.float32: 4e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10}
 SCALES = tuple(scale_for("fp8", field) for field in "qkv")
+SCALE = dict(zip(("q_nope", "q_rope", "k", "v"), (SCALES[0], *SCALES), strict=True))
+WIDTHS = {"fp8_ds_mla": {"latent_dim": 512, "rope_dim": 64}}
 
 
 def call(shape, fp8=False, chunk_pages=1):
@@ -29,54 +33,32 @@ def call(shape, fp8=False, chunk_pages=1):
     return args, {**how, "chunk_tokens": chunk_pages * shape.tokens_per_page}
 
 
-def values(x, scale):
-    return (
-        x.double()
-        if scale is None
-        else torch.ops.kvc.dequantize_fp8.default(quantize(x, scale), scale, dtype=torch.float32).double()
-    )
-
-
-def expected(args, how):
-    q_nope, q_rope, k, v, pool, table, committed, starts, w_uk, w_uv, *scales = args
-    sizes = {"fields": ["latent", "rope"], "heads": [1, 1], "dims": [w_uk.shape[2], q_rope.shape[2]]}
-    where = {name: how[name] for name in ("encoding", "tokens_per_page")}
-    latent, rope = torch.ops.kvc.gather_rows.default(
-        pool, table, committed, scales[:2], **sizes, **where, dtype=w_uk.dtype
-    )
-    q = torch.cat([values(x, scales[2]) for x in (q_nope, q_rope)], -1)
-    out = torch.zeros(*q.shape[:2], v.shape[2], dtype=torch.float64)
-    for b, cached in enumerate(committed.tolist()):
-        own = slice(int(starts[b]), int(starts[b + 1]))
-        held = (table[b] >= 0).repeat_interleave(how["tokens_per_page"])[:cached]
-        old = expand(latent[b, :cached][held], rope[b, :cached][held], w_uk, w_uv, None, None, None)
-        keys, vals = (
-            torch.cat((values(a, s), values(x[own], s))) for a, x, s in zip(old, (k, v), scales[3:], strict=True)
-        )
-        visible = range(int(held.sum()) + 1, len(keys) + 1)
-        out[own] = naive_attention(q[own], keys, vals, visible, how["softmax_scale"])[0]
-    return out
-
-
 @pytest.mark.parametrize("fp8", [False, True])
-@pytest.mark.parametrize("encoding", ["fp32", "bf16", "fp8"])
+@pytest.mark.parametrize("encoding", ["fp32", "bf16", "fp8", "fp8_ds_mla"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_against_fp64(shape, encoding, fp8):
-    args, how = call(replace(SHAPES[shape], encoding=encoding), fp8)
-    out, _ = context(*args, **how)
+    args, how = call(replace(SHAPES[shape], encoding=encoding, **WIDTHS.get(encoding, {})), fp8)
+    (out, lse), (want, states) = context(*args, **how), exact(context_keys, args, how)
     tolerance = TOLERANCE[args[8].dtype]
-    torch.testing.assert_close(out.double(), expected(args, how), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(out.double(), want, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(lse.double(), states, rtol=2e-6, atol=2e-6)
 
 
+CODED = [
+    tuple(name for name, coded in zip(("q_nope", "q_rope", "k", "v"), (nope, rope, kv, kv), strict=True) if coded)
+    for nope, rope, kv in product((False, True), repeat=3)
+]
+
+
+@pytest.mark.parametrize("pages", [1, 2, 5])
 @pytest.mark.parametrize("layout", ["rows", "transposed"])
-@pytest.mark.parametrize("given", [("q_nope",), ("q_nope", "q_rope"), ("k", "v"), ("q_nope", "q_rope", "k", "v")])
-def test_codes_of_the_caller_have_the_bits_of_the_op(given, layout):
-    shape = Shape(committed=(5, 0, 70), own=(17, 3, 1))
-    args, how = call(shape, fp8=True, chunk_pages=2)
+@pytest.mark.parametrize("given", CODED, ids=" ".join)
+def test_codes_of_the_caller_have_the_bits_of_the_op(given, layout, pages):
+    """Chunks that end before, at and beyond the end of a history; sequences with nothing cached and without tokens."""
+    shape = Shape(committed=(5, 0, 64, 70, 33), own=(17, 3, 5, 1, 0), padding=2)
+    args, how = call(shape, fp8=True, chunk_pages=pages)
     plain = context(*args, **how)
-    names = ("q_nope", "q_rope", "k", "v")
-    scale = dict(zip(names, (SCALES[0], *SCALES), strict=True))
-    codes = [quantize(x, scale[n]) if n in given else x for n, x in zip(names, args, strict=False)]
+    codes = [quantize(x, SCALE[n]) if n in given else x for n, x in zip(SCALE, args, strict=False)]
     if layout == "transposed":
         own = inputs.latent(shape), inputs.k_rope(shape), *inputs.weights(shape), query_starts(shape)
         _, codes[3] = expand(*own, *(SCALES[1:] if "v" in given else (None, None)), v_layout=layout)
@@ -84,16 +66,28 @@ def test_codes_of_the_caller_have_the_bits_of_the_op(given, layout):
     assert all(torch.equal(a, b) for a, b in zip(plain, same, strict=True))
 
 
-def test_fp8_queries_need_fp8_keys():
-    shape = Shape()
-    args, how = call(shape)
-    codes = quantize(args[0], SCALES[0])
+@pytest.mark.parametrize("encoding", ["bf16", "fp8_ds_mla"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_codes_of_the_caller_in_other_dtypes(dtype, encoding):
+    """Codes from expand_mla under the scales, as the fused graph makes them."""
+    shape = replace(Shape(committed=(20, 40), own=(3, 9), dtype=dtype), encoding=encoding, **WIDTHS.get(encoding, {}))
+    args, how = call(shape, fp8=True)
+    own = inputs.latent(shape), inputs.k_rope(shape), *inputs.weights(shape)
+    codes = *(quantize(x, SCALES[0]) for x in args[:2]), *expand(*own, None, *SCALES[1:])
+    for got, want in zip(context(*codes, *args[4:], **how), context(*args, **how), strict=True):
+        assert torch.equal(got, want) and got.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["q_nope", "q_rope"])
+def test_fp8_queries_need_fp8_keys(name):
+    args, how = call(Shape())
+    queries = [quantize(x, SCALE[n]) if n == name else x for n, x in zip(SCALE, args[:2], strict=False)]
     for q_scale, words in (
-        (None, "q_scale: is missing: q_nope holds codes"),
+        (None, f"q_scale: is missing: {name} holds codes"),
         (SCALES[0], "fp8 Q goes with fp8 K and V"),
     ):
         with pytest.raises(KvcError, match=words):
-            context(codes, *args[1:12], q_scale, None, None, **how)
+            context(*queries, *args[2:12], q_scale, None, None, **how)
     with pytest.raises(KvcError, match="k_scale: is missing: k holds codes"):
         context(*args[:2], *(quantize(x, SCALES[1]) for x in args[2:4]), *args[4:], **how)
 
@@ -102,28 +96,48 @@ LONG = Shape(committed=(5, 0, 70, 33), own=(17, 3, 0, 1), padding=2, dtype=torch
 
 
 @pytest.mark.parametrize("fp8", [False, True])
-@pytest.mark.parametrize("pages", [2, 3, 5])
+@pytest.mark.parametrize("pages", [2, 3, 5, 10**9])
 def test_the_size_of_chunks_does_not_matter(pages, fp8):
     (args, one), (_, how) = call(LONG, fp8), call(LONG, fp8, chunk_pages=pages)
     for got, want in zip(context(*args, **how), context(*args, **one), strict=True):
         torch.testing.assert_close(got, want, rtol=2e-6, atol=2e-6)
 
 
-@pytest.mark.parametrize("encoding", ["fp32", "bf16", "fp8"])
-@pytest.mark.parametrize("byte", [0x00, 0x7F, 0xAA])
-def test_other_bytes_change_nothing(byte, encoding):
+@pytest.mark.parametrize("encoding", ["fp32", "bf16", "fp8", "fp8_ds_mla"])
+@pytest.mark.parametrize("fill", FILLS)
+def test_other_bytes_change_nothing(fill, encoding):
     """Rows at or past the committed length, and pages that nobody holds, may hold anything."""
-    args, how = call(replace(LONG, encoding=encoding))
-    pool, table, committed = args[4:7]
-    other = torch.full_like(pool, byte)
-    row = inputs.row(replace(LONG, encoding=encoding))
-    for view, kept in zip(plane_views(other, row.layout(16)), plane_views(pool, row.layout(16)), strict=True):
-        for b, cached in enumerate(committed.tolist()):
-            for position in range(cached):
-                page = table[b, position // 16]
-                view[page, :, position % 16] = kept[page, :, position % 16]
+    shape = replace(LONG, encoding=encoding, **WIDTHS.get(encoding, {}))
+    args, how = call(shape)
+    other = with_other_bytes(shape, args[4], shape.committed, FILLS[fill])
+    assert not torch.equal(other, args[4])
     changed = context(*args[:4], other, *args[5:], **how)
     assert all(torch.equal(a, b) for a, b in zip(changed, context(*args, **how), strict=True))
+
+
+@pytest.mark.parametrize("fp8", [False, True])
+def test_with_nothing_cached_the_encoding_does_not_matter(fp8):
+    shape = Shape(committed=(0, 0, 0), own=(5, 0, 17), padding=1)
+    found = []
+    for encoding in ("fp32", "bf16", "fp8", "fp8_ds_mla"):
+        wide = replace(shape, encoding=encoding, **WIDTHS["fp8_ds_mla"])
+        args, how = call(wide, fp8)
+        found.append(context(*args, **how))
+    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
+@pytest.mark.parametrize("pages", [1, 2, 3])
+def test_inf_in_a_cached_row(pages):
+    """Every query of the sequence sees it, whatever the chunks; other sequences do not."""
+    args, how = call(replace(LONG, encoding="fp32"), chunk_pages=pages)
+    pool, table = args[4].clone(), args[5]
+    latent = plane_views(pool, inputs.row(replace(LONG, encoding="fp32")).layout(16))[0].view(torch.float32)
+    latent[table[0, 0], 0, 3, 7] = torch.inf
+    out, lse = context(*args[:4], pool, *args[5:], **how)
+    own = slice(0, LONG.own[0])
+    assert not out[own].isfinite().any() and not lse[own].isfinite().any()
+    for got, want in zip((out, lse), context(*args, **how), strict=True):
+        assert torch.equal(got[own.stop :], want[own.stop :])
 
 
 def test_a_sequence_does_not_depend_on_the_batch():
@@ -144,7 +158,9 @@ def test_pages_not_held_take_no_part():
     table = args[5].clone()
     table[0, 0] = -1
     out, _ = context(*args[:5], table, *args[6:], **how)
-    torch.testing.assert_close(out.double(), expected((*args[:5], table, *args[6:]), how), rtol=4e-6, atol=4e-6)
+    torch.testing.assert_close(
+        out.double(), exact(context_keys, (*args[:5], table, *args[6:]), how)[0], rtol=4e-6, atol=4e-6
+    )
     assert not torch.equal(out, context(*args, **how)[0])
 
 

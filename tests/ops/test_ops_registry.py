@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from op_variants import VARIANTS
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
@@ -45,16 +46,23 @@ def test_every_op_is_described_and_tested(name):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", OPS)
 def test_kernel_fake_and_meta_agree(name, shape):
-    op = OPS[name]
-    args, kwargs = op.example(SHAPES[shape])
-    real = flat(op.overload(*args, **kwargs))
+    check_fake_and_repeat(lambda: (name, *OPS[name].example(SHAPES[shape])))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_kernel_fake_and_meta_agree_on_variants(variant):
+    check_fake_and_repeat(VARIANTS[variant])
+
+
+def check_fake_and_repeat(make):
+    name, args, kwargs = make()
+    real = flat(OPS[name].overload(*args, **kwargs))
     with FakeTensorMode() as mode:
-        fake = flat(op.overload(*to_fake(mode, args), **kwargs))
+        fake = flat(OPS[name].overload(*to_fake(mode, args), **kwargs))
     assert [(r.shape, r.dtype, r.stride()) for r in real] == [(f.shape, f.dtype, f.stride()) for f in fake]
-    again, kwargs = op.example(SHAPES[shape])
-    assert all(
-        torch.equal(bytes_of(a), bytes_of(b)) for a, b in zip(real, flat(op.overload(*again, **kwargs)), strict=True)
-    )
+    _, args, kwargs = make()
+    again = flat(OPS[name].overload(*args, **kwargs))
+    assert all(torch.equal(bytes_of(a), bytes_of(b)) for a, b in zip(real, again, strict=True))
 
 
 def bytes_of(tensor):
@@ -70,25 +78,49 @@ def to_fake(mode, value, context=lambda tensor: None):
 @pytest.mark.parametrize("name", OPS)
 def test_fake_kernel_adds_no_guard(name):
     """Under one distinct symbol for every size that varies between steps (T, B, W, P, M), as graphs are built."""
+    check_no_guard(name, *OPS[name].example(Shape()))
 
-    def context(tensor):
-        index = tensor.dtype == torch.int32
-        sizes = [
-            DimDynamic.DYNAMIC if index or i == 0 < tensor.ndim - 1 else DimDynamic.STATIC for i in range(tensor.ndim)
-        ]
-        return StatelessSymbolicContext(dynamic_sizes=sizes)
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_fake_kernel_adds_no_guard_on_variants(variant):
+    check_no_guard(*VARIANTS[variant]())
+
+
+def check_no_guard(name, args, kwargs):
+    env = ShapeEnv()
+    OPS[name].overload(*to_fake(FakeTensorMode(shape_env=env), args, symbolic), **kwargs)
+    assert not env.guards
+
+
+def symbolic(tensor):
+    index = tensor.dtype == torch.int32
+    sizes = [DimDynamic.DYNAMIC if index or i == 0 < tensor.ndim - 1 else DimDynamic.STATIC for i in range(tensor.ndim)]
+    return StatelessSymbolicContext(dynamic_sizes=sizes)
+
+
+def test_transposed_v_passes_from_op_to_op_under_symbols():
+    """Its columns are T + 16 B of the same symbols, which mla_context compares with nothing."""
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env)
-    args, kwargs = OPS[name].example(Shape())
-    OPS[name].overload(*to_fake(mode, args, context), **kwargs)
-    assert not env.guards
+    _, args, kwargs = VARIANTS["mla_context, V transposed"]()
+    _, rows, options = VARIANTS["expand_mla, V transposed"]()
+    rows, args = to_fake(mode, rows, symbolic), to_fake(mode, args, symbolic)
+    own = OPS["expand_mla"].overload(*rows, **options)
+    out, lse = OPS["mla_context"].overload(*args[:2], *own, *args[4:], **kwargs)
+    assert str(own[1].shape[2]) == f"{rows[0].shape[0]} + 16*{rows[4].shape[0]} - 16"
+    assert out.shape[1:] == (4, 32) and lse.shape[1] == 4 and not env.guards
 
 
 @pytest.mark.parametrize("shape", ["plain", "padding"])
 @pytest.mark.parametrize("name", OPS)
 def test_opcheck(name, shape):
     args, kwargs = OPS[name].example(SHAPES[shape])
+    torch.library.opcheck(OPS[name].overload, args, kwargs)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_opcheck_of_variants(variant):
+    name, args, kwargs = VARIANTS[variant]()
     torch.library.opcheck(OPS[name].overload, args, kwargs)
 
 
