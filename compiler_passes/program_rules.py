@@ -1,19 +1,20 @@
 """What must hold between graphs, bindings and capture plan of a program. A rule yields (graph, what is wrong)."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
-
-import torch.fx
 
 from kvc.compiler_passes.liveness import limits, live_values
 from kvc.compiler_passes.scale_rules import phase_conflicts
 from kvc.compiler_passes.stages import CONSTANT_KINDS, REFRESH_RULES
-from kvc.graphs.graph import Graph, is_op, qualified_name
-from kvc.graphs.program import PHASES, CaptureRegion, Program, Region
+from kvc.compiler_passes.table_rules import tables_are_of_the_pools
+from kvc.graphs.graph import Graph, qualified_name
+from kvc.graphs.program import PHASES, Binding, CaptureRegion, Program, Region
 
 Found = Iterator[tuple[str, str]]
+_POOL = "pool"
+_BOUND = {**CONSTANT_KINDS, "pool": _POOL}  # role of a placeholder -> what a layer binds to it
 
 
 def prologue_covers_layers(program: Program, before: Program | None) -> Found:
@@ -45,31 +46,6 @@ def sections_exist(program: Program, before: Program | None) -> Found:
                 yield name, f"step.{node.target} [{', '.join(dims)}] is no section of the step buffer"
 
 
-def tables_are_of_the_pool(program: Program, before: Program | None) -> Found:
-    """What a layer takes from the page tables is of the pool that its signature is bound to."""
-    pools = {binding.signature: binding.pool for binding in program.bindings}
-    for (signature, phase), graph in program.graphs.items():
-        prologue = program.prologues.get(phase)
-        made = prologue.outputs if prologue else {}
-        taken = [made[str(p.target)] for p in graph.placeholders if p.meta["role"] == "prologue" and p.target in made]
-        for pool in sorted(_pools_of([*taken, *graph.calls]) - {pools.get(signature)}):
-            yield f"{signature}.{phase}", f"uses the page table of pool {pool}; it is bound to {pools.get(signature)}"
-
-
-def _pools_of(nodes: Iterable[torch.fx.Node]) -> set[Any]:
-    """The pools whose page tables values are made of."""
-    open_nodes, seen, pools = list(nodes), set[torch.fx.Node](), set()
-    while open_nodes:
-        node = open_nodes.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        open_nodes += node.all_input_nodes
-        if is_op(node, "aten.select.int") and is_op(node.args[0], "kvc.copy_page_tables"):
-            pools.add(node.kwargs["index"])
-    return pools
-
-
 def graphs_are_complete(program: Program, before: Program | None) -> Found:
     """Every signature has a graph for both phases."""
     for signature in program.signatures:
@@ -79,13 +55,13 @@ def graphs_are_complete(program: Program, before: Program | None) -> Found:
 
 
 def bindings_are_complete(program: Program, before: Program | None) -> Found:
-    """Every layer is bound once, to a signature that exists, with a constant for every scale and table.
+    """Every layer is bound once, to a signature that exists, with a buffer for every pool and a constant for the rest.
 
-    Bindings that ``before`` had, for graphs that take the same constants, are not looked at again: there may be
+    Bindings that ``before`` had, for graphs that take the same, are not looked at again: there may be
     thousands.
     """
-    needed = _needed_constants(program)
-    if before is not None and _same_bindings(program, before) and needed == _needed_constants(before):
+    needed = _needed_bindings(program)
+    if before is not None and _same_bindings(program, before) and needed == _needed_bindings(before):
         return
     yield from _layers_bound_once(program)
     for binding in program.bindings:
@@ -93,7 +69,7 @@ def bindings_are_complete(program: Program, before: Program | None) -> Found:
         if wanted is None:
             yield "bindings", f"layer {binding.layer}: there is no signature {binding.signature}"
         else:
-            yield from _unbound(program, binding.layer, binding.constants, wanted)
+            yield from _unbound(program, binding, wanted)
 
 
 def _same_bindings(program: Program, before: Program) -> bool:
@@ -110,19 +86,24 @@ def _layers_bound_once(program: Program) -> Found:
         yield "bindings", f"layer {missing[0]} is not bound"
 
 
-def _needed_constants(program: Program) -> dict[str, dict[str, str]]:
-    return {signature: _constants_of(program, signature) for signature in program.signatures}
+def _needed_bindings(program: Program) -> dict[str, dict[str, str]]:
+    return {signature: _bound_of(program, signature) for signature in program.signatures}
 
 
-def _constants_of(program: Program, signature: str) -> dict[str, str]:
-    """Placeholder -> kind of constant, over both phases."""
+def _bound_of(program: Program, signature: str) -> dict[str, str]:
+    """Placeholder -> what is bound to it, a kind of constant or a pool, over both phases."""
     graphs = [program.graphs[signature, phase] for phase in PHASES if (signature, phase) in program.graphs]
-    nodes = (node for graph in graphs for node in graph.placeholders if node.meta["role"] in CONSTANT_KINDS)
-    return {qualified_name(node): CONSTANT_KINDS[node.meta["role"]] for node in nodes}
+    nodes = (node for graph in graphs for node in graph.placeholders if node.meta["role"] in _BOUND)
+    return {qualified_name(node): _BOUND[node.meta["role"]] for node in nodes}
 
 
-def _unbound(program: Program, layer: int, bound: dict[str, str], wanted: dict[str, str]) -> Found:
+def _unbound(program: Program, binding: Binding, wanted: dict[str, str]) -> Found:
+    layer, bound = binding.layer, binding.constants
     for placeholder, kind in wanted.items():
+        if kind == _POOL:
+            if placeholder.removeprefix("pool.") not in binding.pools:
+                yield "bindings", f"layer {layer}: {placeholder} has no buffer"
+            continue
         constant = program.constants.get(bound.get(placeholder, ""))
         if constant is None:
             yield "bindings", f"layer {layer}: {placeholder} has no constant"
@@ -181,6 +162,6 @@ PROGRAM_RULES: tuple[tuple[str, Callable[[Program, Program | None], Found]], ...
     ("KVC330", graphs_are_complete),
     ("KVC330", bindings_are_complete),
     ("KVC332", capture_covers_inputs),
-    ("KVC333", tables_are_of_the_pool),
+    ("KVC333", tables_are_of_the_pools),
     ("KVC334", workspace_is_disjoint),
 )

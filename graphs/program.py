@@ -33,15 +33,15 @@ class Constant:
 
 @dataclass(frozen=True)
 class Binding:
-    """Layer ``layer`` runs the graphs of ``signature`` on buffer ``index`` of each slot of ``pool``.
+    """Layer ``layer`` runs the graphs of ``signature`` on its own buffers and constants.
 
-    ``constants`` maps a placeholder (`scale.k`) to the id of its constant.
+    ``pools`` maps what a layer keeps (`history`, `twin`) to its pool and the index of its buffer in each slot of that;
+    ``constants`` a placeholder (`scale.k`) to the id of its constant.
     """
 
     layer: int
     signature: str
-    pool: int
-    index: int
+    pools: dict[str, tuple[int, int]]
     constants: dict[str, str]
 
 
@@ -158,7 +158,7 @@ def program_from_json(data: Mapping[str, Any], graphs: Mapping[str, Graph]) -> P
         arch=data["arch"],
         graphs={_key(name): graph for name, graph in graphs.items() if not name.startswith("prologue.")},
         prologues={_key(name)[1]: graph for name, graph in graphs.items() if name.startswith("prologue.")},
-        bindings=tuple(Binding(**binding) for binding in data["bindings"]),
+        bindings=tuple(map(_binding, data["bindings"])),
         constants={key: Constant(**constant) for key, constant in data["constants"].items()},
         signatures=dict(data["signatures"]),
         step={phase: tuple(Section(n, tuple(d)) for n, d in rows) for phase, rows in data["step"].items()},
@@ -168,6 +168,11 @@ def program_from_json(data: Mapping[str, Any], graphs: Mapping[str, Graph]) -> P
         workspace=_workspace(data["workspace"]),
         capture=_capture(data["capture"]),
     )
+
+
+def _binding(data: Mapping[str, Any]) -> Binding:
+    pools = {role: (pool, index) for role, (pool, index) in data["pools"].items()}
+    return Binding(**{**data, "pools": pools})
 
 
 def _workspace(data: Mapping[str, Any]) -> Workspace:

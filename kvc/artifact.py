@@ -28,7 +28,7 @@ from kvc.graphs.text import parse_graph, print_graph
 from kvc.plan.integrity import contradictions
 from kvc.plan.types import Plan
 
-FORMAT = 1  # of the directory; raised when an older kvc could misread a newer artifact
+FORMAT = 2  # of the directory; raised when an older kvc could misread a newer artifact
 MANIFEST = "manifest.json"
 _FIRST_LINES = b'{\n "accepts": {\n  "'  # of a manifest: its keys are sorted
 
@@ -241,8 +241,9 @@ def _contradictions(artifact: Artifact, manifest: dict[str, Any]) -> Iterator[st
         yield f"{wrong} is of another type"
     yield from contradictions(plan)
     yield from violations(program, [done["pass"] for done in artifact.passes])
-    buffers = {(buffer.layer, buffer.pool, buffer.index) for buffer in plan.buffers}
-    if not buffers.issuperset((binding.layer, binding.pool, binding.index) for binding in program.bindings):
+    buffers = {(buffer.layer, buffer.role): (buffer.pool, buffer.index) for buffer in plan.buffers}
+    bound = ((b.layer, role, place) for b in program.bindings for role, place in b.pools.items())
+    if any(buffers.get((layer, role)) != place for layer, role, place in bound):
         yield "program.bindings: a layer is bound to a page that the plan does not give it"
     yield from wrong_params(program.constants)
     yield from _unlike_its_target(artifact)

@@ -35,7 +35,7 @@ class LayerLowering:
         self.b = GraphBuilder(name)
         self.dtype = ACTIVATION_DTYPES[signature.dtype]
         self.inputs = {key: self.b.placeholder("input", key, self.dtype, ("T", *dims)) for key, dims in inputs.items()}
-        self.pool = self.b.placeholder("pool", "history", torch.uint8, ("P", signature.page_bytes))
+        self.pool = self.b.placeholder("pool", "history", torch.uint8, ("P", signature.buffers["history"].page_bytes))
         self.scales = self._scales()
         self.table = self._rope_table()
         self.weights = {key: self.b.placeholder("weight", key, self.dtype, shape) for key, shape in weights.items()}

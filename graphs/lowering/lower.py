@@ -9,7 +9,7 @@ from kvc.graphs.lowering.mla import lower_mla
 from kvc.graphs.lowering.signature import Signature, make_signature
 from kvc.graphs.lowering.step import step_sections
 from kvc.graphs.program import PHASES, Binding, Phase, Program
-from kvc.plan.types import Plan
+from kvc.plan.types import Buffer, Plan
 from kvc.specs.resolved import ResolvedSpec
 
 LAYER_KINDS: dict[str, Callable[[str, Signature, Phase], Graph]] = {"gqa": lower_gqa, "mla": lower_mla}
@@ -17,7 +17,7 @@ LAYER_KINDS: dict[str, Callable[[str, Signature, Phase], Graph]] = {"gqa": lower
 
 def lower(spec: ResolvedSpec, plan: Plan) -> Program:
     """Lower every distinct layer once a phase and bind all layers; cost grows with signatures, not with depth."""
-    buffers = {buffer.layer: buffer for buffer in plan.buffers if buffer.role == "history"}
+    buffers = _buffers_of_layers(plan)
     found = [make_signature(spec, plan, run, buffers[run.first]) for run in spec.runs]
     signatures = _name_signatures(found)
     constants = Constants(spec.target.max_seq_len, spec.tensor_parallel)
@@ -26,8 +26,8 @@ def lower(spec: ResolvedSpec, plan: Plan) -> Program:
     for run, signature in zip(spec.runs, found, strict=True):
         name = names[signature.key]
         for offset, layer in enumerate(run.layers):
-            buffer = buffers[layer]
-            bindings.append(Binding(layer, name, buffer.pool, buffer.index, constants.of_layer(run, offset)))
+            pools = {role: (buffer.pool, buffer.index) for role, buffer in buffers[layer].items()}
+            bindings.append(Binding(layer, name, pools, constants.of_layer(run, offset)))
     return Program(
         name=spec.name,
         dtype=spec.dtype,
@@ -47,6 +47,14 @@ def lower(spec: ResolvedSpec, plan: Plan) -> Program:
         buckets=spec.target.buckets,
         max_tokens=spec.target.max_tokens,
     )
+
+
+def _buffers_of_layers(plan: Plan) -> dict[int, dict[str, Buffer]]:
+    """Layer -> what it keeps (`history`, `twin`) -> the buffer."""
+    found: dict[int, dict[str, Buffer]] = {}
+    for buffer in plan.buffers:
+        found.setdefault(buffer.layer, {})[buffer.role] = buffer
+    return found
 
 
 def _name_signatures(found: list[Signature]) -> dict[str, Signature]:

@@ -11,13 +11,13 @@ from kvc.specs.resolved import LayerRun, ResolvedSpec
 class Signature:
     """Everything that changes a layer's graph; equal signatures share one graph a phase.
 
-    ``lifecycles`` and ``pages_per_slot`` are those of every pool of the plan: the page tables of a step are made
-    together; ``chunk_tokens`` of a cached prefix are expanded at once where a layer expands its rows.
+    ``buffers`` are what a layer keeps, by role (`history`, `twin`), of the first layer. ``lifecycles`` and
+    ``pages_per_slot`` are those of every pool of the plan: the page tables of a step are made together;
+    ``chunk_tokens`` of a cached prefix are expanded at once where a layer expands its rows.
     """
 
     run: LayerRun
-    pool: int
-    page_bytes: int
+    buffers: dict[str, Buffer]
     dtype: str
     lifecycles: tuple[int, ...]
     pages_per_slot: tuple[int, ...]
@@ -29,7 +29,8 @@ class Signature:
         run = self.run
         stored = (run.encoding, run.scales.fields, run.tokens_per_page)
         context = (run.context.dtype, run.context.scales.fields)
-        return run.shape, run.coverage, stored, context, run.domain, self.pool, self.dtype, self.chunk_tokens
+        pools = tuple((role, buffer.pool) for role, buffer in self.buffers.items())
+        return run.shape, run.coverage, stored, context, run.domain, pools, self.dtype, self.chunk_tokens
 
     def describe(self) -> dict[str, Any]:
         """Plain data for the manifest: what the callers of a layer graph must know."""
@@ -40,19 +41,18 @@ class Signature:
             "encoding": run.encoding,
             "context": run.context.dtype,
             "tokens_per_page": run.tokens_per_page,
-            "page_bytes": self.page_bytes,
+            "page_bytes": self.buffers["history"].page_bytes,
             "domain": run.domain,
             "dtype": self.dtype,
             "source": f"{run.source.path}:{run.source.line}",
         }
 
 
-def make_signature(spec: ResolvedSpec, plan: Plan, run: LayerRun, buffer: Buffer) -> Signature:
-    """The signature of a run of equal layers, which share one pool; ``buffer`` is the history of its first layer."""
+def make_signature(spec: ResolvedSpec, plan: Plan, run: LayerRun, buffers: dict[str, Buffer]) -> Signature:
+    """The signature of a run of equal layers, which share their pools; ``buffers`` are those of its first layer."""
     return Signature(
         run,
-        buffer.pool,
-        buffer.page_bytes,
+        buffers,
         spec.dtype,
         tuple(pool.lifecycle for pool in plan.pools),
         tuple(pool.pages_per_slot for pool in plan.pools),

@@ -46,7 +46,7 @@ def derive_step_values(b: GraphBuilder, signature: Signature, source: str) -> St
         pages_per_slot=list(signature.pages_per_slot),
         offsets=[0] * len(signature.lifecycles),
     )
-    table = b.call("aten.select.int", tables, source=source, dim=0, index=signature.pool)
+    table = b.call("aten.select.int", tables, source=source, dim=0, index=signature.buffers["history"].pool)
     positions, lengths = b.call("kvc.step_positions", committed, query_starts, sequence_ids, source=source)
     rows = b.call(
         "kvc.write_rows", table, positions, sequence_ids, source=source, tokens_per_page=signature.run.tokens_per_page

@@ -182,8 +182,8 @@ class Cache:
 
     def _bind(self, layer: int) -> Tensors:
         binding = self.program.bindings[layer]
-        pool = {"pool.history": self.pools.view(binding.pool, binding.index)}
-        return pool | {name: self.constants[constant] for name, constant in binding.constants.items()}
+        pools = {f"pool.{role}": self.pools.view(*place) for role, place in binding.pools.items()}
+        return pools | {name: self.constants[constant] for name, constant in binding.constants.items()}
 
     def _open(self, step: Step, prologue: bool) -> None:
         placed = self._packer.place(step)

@@ -295,7 +295,7 @@ def with_its_digest(directory: Path, path: str, value: object) -> None:
         ("program/bindings/0/constants", [], "program.bindings[0].constants is of another type"),
         ("program/step/context/0/1", [None], "program.step[context][0].dims is of another type"),
         ("program/bindings/1/layer", 0, "layer 0 is bound 2 times"),
-        ("program/bindings/0/index", 3, "a layer is bound to a page that the plan does not give it"),
+        ("program/bindings/0/pools/history", [0, 3], "a layer is bound to a page that the plan does not give it"),
         ("program/constants", {}, "layer 0: scale.k has no constant"),
         ("program/constants/rope.0/params/rope", True, "program.constants[rope.0].params.rope is True"),
         ("program/capture/buckets", [1], "buckets (1,) are not those of the target"),

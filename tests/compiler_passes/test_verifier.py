@@ -264,10 +264,11 @@ def test_section_that_does_not_exist() -> None:
 @pytest.mark.parametrize("stage", [Stage.LOWERED, Stage.CAPTURED])
 def test_page_table_of_another_pool(stage: Stage) -> None:
     program = compiled() if stage else lowered("tiny-mixed")[0]
-    bindings = tuple(replace(binding, pool=1 - binding.pool) for binding in program.bindings)
+    bindings = tuple(replace(b, pools={"history": (1 - b.pools["history"][0], 0)}) for b in program.bindings)
     diagnostics = found(verify, replace(program, bindings=bindings), stage, after="fuse_x")
     assert {one.code for one in diagnostics} == {"KVC333"}
-    assert diagnostics[0].message == "after fuse_x, gqa0.context: uses the page table of pool 1; it is bound to 0"
+    problem = "gqa0.context: uses the page table of pool 1 for pool.history; it is bound to 0"
+    assert diagnostics[0].message == f"after fuse_x, {problem}"
 
 
 BINDINGS = {

@@ -117,7 +117,7 @@ class TinyEngine:
 
     def layer(self, binding, batch, values, generator) -> torch.Tensor:
         graph = self.program.graphs[binding.signature, batch.phase]
-        inputs = {"pool.history": self.pools[binding.pool][binding.index :]}
+        inputs = {f"pool.{role}": self.pools[pool][index:] for role, (pool, index) in binding.pools.items()}
         inputs |= {name: self.constants[constant] for name, constant in binding.constants.items()}
         tokens = sum(batch.tokens) + batch.padding
         for node in graph.placeholders:

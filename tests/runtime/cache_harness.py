@@ -90,9 +90,9 @@ def stored(cache, sequence):
     tables = cache.manager.slot_tables([sequence])[:, 0]
     for layer in layers(cache):
         binding = cache.program.bindings[layer]
-        pool = cache.plan.pools[binding.pool]
+        pool = cache.plan.pools[binding.pools["history"][0]]
         slots = tables[pool.lifecycle]
-        view = cache.pools.view(binding.pool, binding.index)
+        view = cache.pools.view(*binding.pools["history"])
         pages = view[torch.from_numpy(slots[slots >= 0]) * pool.pages_per_slot]
         found.append(_written(cache, binding, pages, length))
     return found

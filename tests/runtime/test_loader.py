@@ -118,10 +118,10 @@ def test_pools_are_aligned_and_filled(folder):
         assert tensor.data_ptr() % 16 == 0
         assert (tensor == 0x5A).all()
     for binding in cache.program.bindings:
-        view = cache.pools.view(binding.pool, binding.index)
-        pool = cache.plan.pools[binding.pool]
-        base = cache.pools.of_pool(binding.pool)
-        assert view.data_ptr() - base.data_ptr() == binding.index * pool.page_bytes
+        view = cache.pools.view(*binding.pools["history"])
+        pool = cache.plan.pools[binding.pools["history"][0]]
+        base = cache.pools.of_pool(binding.pools["history"][0])
+        assert view.data_ptr() - base.data_ptr() == binding.pools["history"][1] * pool.page_bytes
         assert view.stride() == (pool.page_bytes, 1)
 
 
@@ -129,8 +129,8 @@ def test_layers_never_share_a_byte(folder):
     """Each layer's page of each slot, by the page ids that copy_page_tables makes, covers the pools exactly once."""
     cache = kvc.load(folder).allocate(num_slots=5)
     for binding in cache.program.bindings:
-        pool = cache.plan.pools[binding.pool]
-        cache.pools.view(binding.pool, binding.index)[torch.arange(5) * pool.pages_per_slot] += 1
+        pool = cache.plan.pools[binding.pools["history"][0]]
+        cache.pools.view(*binding.pools["history"])[torch.arange(5) * pool.pages_per_slot] += 1
     for tensor in cache.pools.tensors.values():
         assert (tensor == 1).all()
 
