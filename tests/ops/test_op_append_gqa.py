@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from mixed_calls import PAIRS, Mixed, batches, write_rows
-from op_oracles import GQA_ENCODINGS
+from op_oracles import GQA_ENCODINGS, row_planes
 
 from kvc.diagnostics import KvcError
 from kvc.ops import OPS
@@ -24,8 +24,7 @@ def test_equals_the_ops_it_fuses(shape, encoding, with_rope):
     angles = (table, positions) if with_rope else (None, None)
     expected = pool.clone()
     turned = [ops.rope.default(x, table, positions, layout=kwargs["layout"]) if with_rope else x for x in (q, k)]
-    quantize = OPS[f"quantize_{encoding}"].overload
-    planes = [quantize(turned[1], k_scale), quantize(v, v_scale)]
+    planes = row_planes(encoding, (turned[1], v), (k_scale, v_scale))
     ops.store_rows.default(expected, planes, rows, tokens_per_page=kwargs["tokens_per_page"])
     if not with_rope:
         del kwargs["layout"]
