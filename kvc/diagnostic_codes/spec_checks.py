@@ -224,6 +224,88 @@ CODES: dict[str, Code] = {
     ),
     "KVC142": Code(
         "an indexer whose RoPE is not known",
+        "A layer's RoPE rotates the first features of its index queries and key too, as many as it rotates of a head. "
+        "Which of them pair up is `indexer.rope_layout`, whatever the layer's own layout: half in DeepSeek-V3.2, "
+        "interleaved in GLM-5.",
+        "indexer: {heads: 64, head_dim: 128, top_k: 2048, encoding: nvfp4}",
+    ),
+    "KVC128": Code(
+        "a mixed cache without its retained tokens",
+        "`mixed_nvfp4_fp8` is short for encoding nvfp4 with first and last tokens retained in fp8. How many they are "
+        "is never implicit, and `retain.encoding` must not say something else.",
+        "cache: {encoding: mixed_nvfp4_fp8}",
+    ),
+    "KVC129": Code(
+        "retained tokens without an encoding",
+        "`retain` must say how the twin stores its rows, unless the name of the cache's encoding does.",
+        "retain: {first: 64, last: 256}",
+    ),
+    "KVC130": Code(
+        "scales that do not match the fields",
+        "Each field of a row that has a scale needs a number: `k` and `v` of gqa layers; of mla layers `latent`, whose "
+        "scale the rope shares, and `rope` where the encoding gives it its own; of fp8 context attention `q`, "
+        "`k` and `v`.",
+        "scales: {source: values, values: {k: 0.5}}  # v is missing",
+    ),
+    "KVC131": Code(
+        "windows that contradict each other",
+        "A layer reads a sliding window or chunks, not both; `keep_first` keeps first tokens beside a window.",
+        "window: 128\nchunk: 8192",
+    ),
+    "KVC132": Code(
+        "state heads that do not divide into groups",
+        "Heads of a recurrent layer share B and C (Mamba-2) or keys (gated delta net) in equal groups.",
+        "variant: gated_delta_net\nkey_heads: 16\nvalue_heads: 24",
+    ),
+    "KVC133": Code(
+        "parts of a deepseek_v4 layer that do not fit",
+        "The key head is a plain and a rotated part, and an indexer chooses compressed rows.",
+        "head_dim: 64\nqk_rope_head_dim: 64",
+    ),
+    "KVC134": Code(
+        "pages that do not hold whole compressed groups",
+        "A page holds the compressed rows of its own tokens, so `tokens_per_page` is a multiple of every ratio.",
+        "tokens_per_page: 64  # with compressor: {ratio: 128}",
+    ),
+    "KVC135": Code(
+        "K and V that cannot be shared",
+        "`shares_kv_of` names an earlier gqa layer, with K and V of its own, equal in dimensions and coverage.",
+        "shares_kv_of: 40  # in layer 30",
+    ),
+    "KVC136": Code(
+        "a shared indexer without an owner",
+        "`shared: true` takes the tokens chosen by the nearest earlier indexer, so the first one cannot be shared.",
+        "indexer: {..., shared: true}  # in the first layer",
+    ),
+    "KVC137": Code(
+        "draft layers that are not known",
+        "Without `draft.layer`, a draft layer is the last attention layer of the model.",
+        "draft: {kind: mtp, ...}  # of a model that is recurrent throughout",
+    ),
+    "KVC138": Code(
+        "heads that tensor parallelism does not divide",
+        "Every rank takes an equal part of the heads. KV heads (and groups of Mamba-2) are copied where there are more "
+        "ranks than heads; a latent is one row for all heads, so every rank holds all of it.",
+        "parallel: {tensor: 6}  # with 64 query heads",
+    ),
+    "KVC139": Code(
+        "a sharded dimension that does not exist",
+        "`sharded` is the index of the dimension of a state that tensor parallelism divides, from 0.",
+        "{name: state, shape: [16, 64], dtype: fp32, sharded: 2}",
+    ),
+    "KVC140": Code(
+        "an encoding or twin that cannot be compiled yet",
+        "The layer can be planned; lowering has no row of its kind and coverage with this encoding, or with this twin. "
+        "`docs/support.md` lists what is compiled.",
+        "kvc compile SPEC  # cache: {encoding: nvfp4}",
+    ),
+    "KVC141": Code(
+        "a row that the encoding has no layout for",
+        "Encodings store whole groups of values (nvfp4: 16 a scale), and the DeepSeek row formats have one width.",
+        "head_dim: 40  # under nvfp4",
+    ),
+    "KVC142": Code(
+        "an indexer whose RoPE is not known",
         "A layer's RoPE rotates the first features of its index queries and key too, as many as it rotates of a head. Which "
         "of them pair up is `indexer.rope_layout`, whatever the layer's own layout: half in DeepSeek-V3.2, interleaved in "
         "GLM-5.",
