@@ -1,8 +1,10 @@
 """Calls of ops in forms that their examples do not have: whole rows, V transposed, codes made by the caller."""
 
 from dataclasses import replace
+from functools import partial
 
 import torch
+from sparse_calls import variant
 
 from kvc.ops import OPS
 from kvc.ops import mla_inputs as inputs
@@ -37,6 +39,7 @@ def _expand(**options):
     return "expand_mla", (*rows, starts, *scales), options
 
 
+_GATHERS = ("gather_rows", "overlay_retained_rows", "gather_mixed_rows")
 VARIANTS = {
     "append_mla, whole rows": lambda: _example("append_mla", WHOLE_ROWS),
     "append_mla, whole rows in fp32": lambda: _example("append_mla", replace(WHOLE_ROWS, dtype=torch.float32)),
@@ -50,4 +53,7 @@ VARIANTS = {
     "mla_context, V transposed, scales": lambda: _transposed(scaled=True),
     "expand_mla, codes": lambda: _expand(),
     "expand_mla, V transposed": lambda: _expand(v_layout="transposed"),
+    **{f"{op}, selected": partial(variant, op, codes=False) for op in _GATHERS},
+    **{f"{op}, codes": partial(variant, op, codes=True, selects=False) for op in _GATHERS},
+    **{f"{op}, selected codes": partial(variant, op, codes=True) for op in _GATHERS},
 }
