@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from kvc.ops.axes import ACTIVATIONS, INT32, Operand, bind
-from kvc.ops.gathered import check_lengths, check_rows, row_operands
+from kvc.ops.gathered_rows import check_lengths, check_rows, row_operands
 from kvc.ops.gqa_context.schema import check_groups
 from kvc.ops.values import check_starts
 

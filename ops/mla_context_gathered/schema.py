@@ -7,7 +7,7 @@ import torch
 
 from kvc.ops import mixed
 from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand
-from kvc.ops.gathered import check_lengths, check_rows, row_operands
+from kvc.ops.gathered_rows import check_lengths, check_rows, row_operands
 from kvc.ops.mla_context.schema import check_chunk, check_operands, expanded_bytes
 from kvc.ops.values import check_starts
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from kvc.ops.axes import ACTIVATIONS, INT32, Operand, bind, same_dtype, wrong
-from kvc.ops.gathered import check_lengths, check_rows, row_operands
+from kvc.ops.gathered_rows import check_lengths, check_rows, row_operands
 
 NAME = "mla_decode_gathered"
 DEFINITION = (

@@ -1,9 +1,11 @@
 """Calls of ops in forms that their examples do not have: whole rows, V transposed, codes made by the caller."""
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from mixed_calls import Mixed, write_rows
+from sparse_calls import variant
 
 from kvc.ops import OPS
 from kvc.ops import mla_inputs as inputs
@@ -38,6 +40,7 @@ def _expand(**options):
     return "expand_mla", (*rows, starts, *scales), options
 
 
+_GATHERS = ("gather_rows", "overlay_retained_rows", "gather_mixed_rows")
 MIXED = replace(PLAIN, encoding="nvfp4")
 
 
@@ -71,4 +74,7 @@ VARIANTS = {
     "mla_decode, twin": lambda: _mixed("mla_decode", "mla"),
     "expand_mla, codes": lambda: _expand(),
     "expand_mla, V transposed": lambda: _expand(v_layout="transposed"),
+    **{f"{op}, selected": partial(variant, op, codes=False) for op in _GATHERS},
+    **{f"{op}, codes": partial(variant, op, codes=True, selects=False) for op in _GATHERS},
+    **{f"{op}, selected codes": partial(variant, op, codes=True) for op in _GATHERS},
 }
