@@ -23,7 +23,7 @@ class LayerCapability:
     phases: tuple[str, ...]
     dtypes: tuple[str, ...]
     options: tuple[str, ...] = ()
-    draft: bool = False
+    draft: bool = True
     context: tuple[str, ...] = ("act",)
 
 
