@@ -73,17 +73,19 @@ def _of_storage(spec: Spec) -> Iterator[Use]:
             is_needed="encoding" in site.own and bool(site.scale_fields),
         )
         retain = site.retain if "retain" in site.own else None
-        if retain:
+        if retain and retain.first + retain.last:  # what retains nothing has no twin, whatever else it says
+            inherits = [other for other in others if site is cache and "retain" not in other.own]
+            fields = (*site.twin_scale_fields, *(n for other in inherits for n in other.twin_scale_fields))
             yield Use(
                 loc=(*site.loc, "retain", "scales"),
                 needed_at=(*site.loc, "retain"),
                 scales=retain.scales,
-                fields=site.twin_scale_fields,
+                fields=tuple(dict.fromkeys(fields)),
                 layers=site.layers,
                 what=f"encoding `{retain.encoding}` of retained tokens",
                 reason=f"encoding `{retain.encoding}` has none",
                 is_stated=retain.scales is not None,
-                is_needed=bool(site.twin_scale_fields),
+                is_needed=bool(fields),
             )
 
 
