@@ -137,6 +137,18 @@ MIXED = (
         "`k`, `v`, `latent`",
     ),
     Broken(
+        "KVC130",
+        spec_text(
+            "mla",
+            "gqa",
+            cache="encoding: nvfp4, tokens_per_page: 16, scales: {source: values, values: {latent: 0.5}}"
+            + override('layers: "1", encoding: fp8'),
+        ),
+        "values: {latent",
+        "no scale for `k`, `v`",
+        "`latent`, `k`, `v`",
+    ),
+    Broken(
         "KVC102",
         mixed("gqa", low="nvfp4").replace("dtype: bf16", "dtype: fp16"),
         "bf16}}",
