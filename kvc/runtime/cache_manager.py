@@ -5,7 +5,7 @@ whose entry `p` is the slot of tokens `[p*S, (p+1)*S)`, -1 where none is held. E
 asked or raises and changes nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
