@@ -246,7 +246,11 @@ class CacheManager:
         """Per lifecycle, the pages that ``count`` more tokens need and the sequence has not got."""
         length = sequence.committed + count
         lowest = max(sequence.committed, length - rollback)
-        return [_live_pages(cycle, sequence.ends[cycle.id], length, lowest) for cycle in self.lifecycles]
+        found = lowest if sequence.chain is None else min(lowest, self._prefixes.last_prefix(length))
+        return [
+            _live_pages(cycle, sequence.ends[cycle.id], length, found if self._prefixes.is_block(cycle) else lowest)
+            for cycle in self.lifecycles
+        ]
 
     def _count(self, new: Iterable[list[list[int]]]) -> list[int]:
         """Slots of each pool group that these pages take."""

@@ -91,9 +91,21 @@ class PrefixIndex:
         """The chain of a sequence of which no token is known yet."""
         return PrefixChain(self.tokens_per_block, salt)
 
+    def last_prefix(self, length: int) -> int:
+        """The longest prefix of ``length`` tokens that can be reused for the same tokens.
+
+        A step keeps what is live there, so that a prompt of one chunk can be found again: with lifecycles whose page is
+        a block (`is_block`), never more pages than the plan counts for a window that starts anywhere in a page.
+        """
+        return max(0, length - 1) // self.tokens_per_block * self.tokens_per_block
+
+    def is_block(self, cycle: Lifecycle) -> bool:
+        """Whether a page of the lifecycle is as long as a block."""
+        return cycle.tokens_per_page == self.tokens_per_block
+
     def longest(self, chain: PrefixChain) -> Reuse:
         """The longest prefix of whole blocks that can be reused and leaves a token to compute."""
-        blocks = max(0, chain.tokens - 1) // self.tokens_per_block
+        blocks = self.last_prefix(chain.tokens) // self.tokens_per_block
         usable = {cycle.id: self._usable(cycle, chain, blocks) for cycle in self._lifecycles}
         found = _longest([usable[cycle.id] for cycle in self._lifecycles])
         history = _longest([usable[cycle.id] for cycle in self._history])

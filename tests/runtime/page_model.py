@@ -26,10 +26,16 @@ def needed_pages(coverage, size, tokens):
 
 
 @lru_cache(None)
-def expected_pages(coverage, size, committed, scheduled, rollback):
-    """Those of the committed tokens, and those of the step's that any outcome of it needs."""
+def expected_pages(coverage, size, committed, scheduled, rollback, block):
+    """Those of the committed tokens, and those of the step's that any outcome of it needs.
+
+    ``block``: of a sequence whose tokens are known and whose pages are blocks. Those that the longest prefix of whole
+    blocks with a token left needs stay too.
+    """
     total = committed + scheduled
     lowest = max(committed, total - rollback)
+    if block == size:
+        lowest = min(lowest, (total - 1) // block * block)
     new = range(-(-committed // size), -(-total // size))
     return {*needed_pages(coverage, size, committed)} | {p for p in new if read_later(coverage, p, size, lowest)}
 
@@ -44,6 +50,7 @@ class ModelSequence:
     """``tokens``: the ids it has been given or has accepted; ``known``: how many of them the manager was told."""
 
     name: int
+    block: int
     tokens: list = field(default_factory=list)
     known: int | None = None
     salt: str = ""
@@ -56,7 +63,8 @@ class ModelSequence:
     pages: dict = field(default_factory=dict)  # (lifecycle, page) -> slot, as the manager's tables say
 
     def expected_pages(self, at):
-        return expected_pages(at.coverage, at.tokens_per_page, self.committed, self.scheduled, self.rollback)
+        block = None if self.known is None else self.block
+        return expected_pages(at.coverage, at.tokens_per_page, self.committed, self.scheduled, self.rollback, block)
 
 
 class PageModel:

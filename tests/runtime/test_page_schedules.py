@@ -91,7 +91,7 @@ class Schedule:
         name = max([0, *model.sequences, *model.preempted]) + 1 if again is None else again
         recompute, tokens = model.preempted.pop(again, (0, self.prompt()))
         assert self.manager.admit(name) == recompute
-        sequence = model.sequences[name] = ModelSequence(name)
+        sequence = model.sequences[name] = ModelSequence(name, model.block)
         if rng.random() < 0.9:
             self.reuse(sequence, tokens)
 
