@@ -71,7 +71,7 @@ class Schedule:
         self.manager, self.model = CacheManager(of, slots, LIMITS), PageModel(of, slots)
 
     def run(self):
-        for _ in range(self.rng.randrange(8, 26)):
+        for _ in range(self.rng.randrange(8, 22)):
             self.rng.choice(self.possible())()
             self.model.check(self.manager)
 
