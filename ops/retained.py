@@ -24,8 +24,11 @@ class Retained:
 
         A step's own rows, at or past the committed length, always are.
         """
-        position = torch.arange(positions, device=committed.device)
-        start = (committed - self.last)[:, None]
+        return self.covers(torch.arange(positions, device=committed.device), committed[:, None])
+
+    def covers(self, position: torch.Tensor, committed: torch.Tensor) -> torch.Tensor:
+        """bool: whether positions are retained at committed lengths, which broadcast to them."""
+        start = committed - self.last
         if self.unit == "token":
             return (position < self.first) | (position >= start)
         page, size = position // self.tokens_per_page, self.tokens_per_page

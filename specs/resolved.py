@@ -59,13 +59,17 @@ class GqaShape:
 
 @dataclass(frozen=True)
 class IndexerShape:
-    """An indexer: ``heads`` score one key a token; ``shared``: it takes an earlier layer's choice and has no key."""
+    """An indexer: ``heads`` score one key a token; ``shared``: it takes an earlier layer's choice and has no key.
+
+    ``rope_layout``: which of the features pair up that the layer's RoPE rotates; None where it rotates nothing.
+    """
 
     heads: int
     head_dim: int
     top_k: int
     encoding: str
     shared: bool
+    rope_layout: Literal["half", "interleaved"] | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -27,7 +27,7 @@ CODES: dict[str, Code] = {
     "KVC555": Code(
         "a scale that cannot be used",
         "Quantizing multiplies by the fp32 reciprocal of the scale, so both must be finite and positive; above 2**119 "
-        "large codes would have no finite value.",
+        "large codes would have no finite value. Codes that are put side by side need one scale.",
         "kvc.ops.codecs.scale_operand('fp8', 0.0)",
     ),
     "KVC556": Code(

@@ -18,6 +18,9 @@ def gather_mixed_rows(
     committed: torch.Tensor,
     scales: Sequence[torch.Tensor | None],
     twin_scales: Sequence[torch.Tensor | None],
+    selected: torch.Tensor | None = None,
+    sequence_ids: torch.Tensor | None = None,
+    code_scale: torch.Tensor | None = None,
     *,
     encoding: str,
     twin_encoding: str,
@@ -34,14 +37,17 @@ def gather_mixed_rows(
 
     pool uint8 [P, page_bytes] in ``encoding`` and twin uint8 [Q, page_bytes] in ``twin_encoding``, pages of the same
     tokens; page_table and twin_table i32 [B, W], -1 not held; lengths and committed i32 [B]; scales f32 [2] = [scale,
-    factor] a field, or None. Which rows are retained is said by kvc::overlay_retained_rows.
-    Returns one tensor a field, [B, W*tokens_per_page, heads, dim] in ``dtype``: the twin's value where a row is below
-    the length, retained and held there, else the history's as kvc::gather_rows reads it.
-    Errors: KVC551 shapes and dtypes, KVC552 page or length out of range, KVC554 encoding or unit.
-    Source: docs/semantics.md.
+    factor] a field, or None; selected i32 [T, K], sequence_ids i32 [T] and code_scale f32 [2] as of kvc::gather_rows,
+    codes with a twin in fp8 under that scale. Which rows are retained is said by kvc::overlay_retained_rows.
+    Returns one tensor a field, [B, W*tokens_per_page, heads, dim] or [T, K, heads, dim] in ``dtype``: the twin's value,
+    or its byte, where a row is below the length, retained and held there, else the history's as kvc::gather_rows reads
+    it.
+    Errors: KVC551 shapes and dtypes, KVC552 page, length or sequence out of range, KVC554 encoding or unit, KVC555
+    codes of a twin under another scale. Source: docs/semantics.md.
     """
     sizes: dict[str, Any] = {"heads": heads, "dims": dims, "dtype": dtype, "encoding": encoding}
     kept: dict[str, Any] = {"first": first, "last": last, "unit": unit, "encoding": twin_encoding}
     row: dict[str, Any] = {"fields": fields, "tokens_per_page": tokens_per_page}
-    low = gather_rows(pool, page_table, lengths, scales, **sizes, **row)
-    return overlay_retained_rows(low, twin, twin_table, lengths, committed, twin_scales, **kept, **row)
+    chosen = selected, sequence_ids, code_scale
+    low = gather_rows(pool, page_table, lengths, scales, *chosen, **sizes, **row)
+    return overlay_retained_rows(low, twin, twin_table, lengths, committed, twin_scales, *chosen, **kept, **row)

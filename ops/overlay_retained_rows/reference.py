@@ -1,11 +1,11 @@
 """Reference of kvc::overlay_retained_rows."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
-from kvc.ops.gather_rows.reference import gather_rows
+from kvc.ops.codecs import row_fields, row_format
+from kvc.ops.gathered import Reads
 from kvc.ops.retained import Retained
 
 
@@ -16,6 +16,9 @@ def overlay_retained_rows(
     lengths: torch.Tensor,
     committed: torch.Tensor,
     twin_scales: Sequence[torch.Tensor | None],
+    selected: torch.Tensor | None = None,
+    sequence_ids: torch.Tensor | None = None,
+    code_scale: torch.Tensor | None = None,
     *,
     encoding: str,
     fields: Sequence[str],
@@ -31,20 +34,31 @@ def overlay_retained_rows(
     f32 [2] = [scale, factor] a field, or None. Retained is a position ``p < first`` or ``p >= committed - last``
     (``unit`` token), or on such a page (``unit`` page: below ``ceil(first / S)``, or from ``floor((committed - last) /
     S)`` on): a step's own rows always are.
-    Returns new tensors of the same shapes: the twin's value in the rows' dtype where a row is below the length,
-    retained and held, else the row given.
-    Errors: KVC551 shapes and dtypes, KVC552 page or length out of range, KVC554 encoding or unit.
-    Source: docs/semantics.md.
+    selected i32 [T, K] and sequence_ids i32 [T]: what was gathered, rows [T, K, heads, dim]. code_scale f32 [2]: rows
+    are e4m3 codes (uint8) under it, and so are the bytes of the twin, which is in fp8.
+    Returns new tensors of the same shapes: the twin's value in the rows' dtype, or its bytes, where a row is below the
+    length, retained and held, else the row given.
+    Errors: KVC551 shapes and dtypes, KVC552 page, length or sequence out of range, KVC554 encoding or unit, KVC555
+    codes of a twin under another scale. Source: docs/semantics.md.
     """
-    width, size = rows[0].shape[1], tokens_per_page
     heads, dims = [x.shape[2] for x in rows], [x.shape[3] for x in rows]
-    sizes: dict[str, Any] = {"fields": fields, "heads": heads, "dims": dims, "tokens_per_page": size}
-    high = gather_rows(twin, twin_table, lengths, twin_scales, encoding=encoding, dtype=rows[0].dtype, **sizes)
-    held = (twin_table >= 0).repeat_interleave(size, 1)
-    span = min(width, held.shape[1])
-    taken = Retained(first, last, unit, size).mask(committed, span) & held[:, :span]
-    taken &= torch.arange(span, device=twin.device) < lengths[:, None]
-    over = [x.clone() for x in rows]
-    for x, values in zip(over, high, strict=True):
-        x[:, :span][taken] = values[:, :span][taken]
+    row = row_format("overlay_retained_rows", encoding, row_fields(fields, heads, dims))
+
+    def decode(planes: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        if code_scale is not None:
+            return planes  # fp8: one plane a field, of codes
+        return [value.to(rows[0].dtype) for value in row.decode(planes, twin_scales)]
+
+    reads = Reads(twin_table, lengths, tokens_per_page, selected, sequence_ids)
+    taken = reads.mask & Retained(first, last, unit, tokens_per_page).covers(
+        reads.positions, reads.of_sequence(committed)
+    )
+    high = reads.read(twin, row.layout(tokens_per_page), decode)
+    return [_over(x, values, taken) for x, values in zip(rows, high, strict=True)]
+
+
+def _over(x: torch.Tensor, values: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
+    """``x`` with ``values`` where they are taken; the shorter of both may be a prefix of the other."""
+    span, over = min(x.shape[1], values.shape[1]), x.clone()
+    over[:, :span][taken[:, :span]] = values[:, :span][taken[:, :span]]
     return over

@@ -47,6 +47,7 @@ def _layer(code: str, layer: str, at: str, message: str, help: str, **other: str
     return Broken(code, spec_text(layer, **other), at, message, help)
 
 
+_ROTATED = LAYERS["dsa"].replace("rope: none", "rope: {kind: default, theta: 10000}")
 _FP8 = "encoding: fp8, tokens_per_page: 16, scales: {source: unit}"
 _MTP = "draft: {kind: mtp, layers: 1, max_draft_tokens: 3, encoding: bf16"
 
@@ -221,6 +222,14 @@ KINDS = (
         "true}",
         "no earlier one",
         "shared: false",
+    ),
+    _layer("KVC142", _ROTATED, "indexer", "which features of the index key pair up", "`half`, `interleaved`"),
+    _layer(
+        "KVC142",
+        _ROTATED.replace("head_dim: 128", "head_dim: 8").replace("index_key", "bf16, rope_layout: half"),
+        "8, top_k",
+        "rotates 16",
+        "16 or more",
     ),
     Broken(
         "KVC137", spec_text("kda", more=_MTP + "}"), "draft: {", "no layer of the model has attention", "draft.layer"
