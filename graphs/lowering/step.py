@@ -9,7 +9,6 @@ from kvc.graphs.builder import GraphBuilder
 from kvc.graphs.lowering.signature import Signature
 from kvc.graphs.program import Section
 
-
 _CORRECTION = (Section("scheduled", ("B",)), Section("accepted_rows", ("B",)))
 
 
