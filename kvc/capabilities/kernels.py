@@ -49,6 +49,8 @@ _OPS = (
     "expand_mla",
     "mla_context",
     "mla_decode",
+    "index_topk",
+    "mla_sparse",
     "project_heads",
     "merge_states",
     "copy_page_tables",
