@@ -73,12 +73,27 @@ class Indexer(Model):
     ] = False
 
 
+class DsaIndexer(Indexer):
+    """An indexer whose queries and key are rotated by the layer's RoPE, as many features of them, from the first on."""
+
+    rope_layout: (
+        Annotated[
+            Literal["half", "interleaved"],
+            Field(
+                description="which features pair up; `layout` of the layer's rope says nothing of it: half in "
+                "DeepSeek-V3.2, interleaved in GLM-5; needed where the layer has rope and the indexer is not shared"
+            ),
+        ]
+        | None
+    ) = None
+
+
 class DsaLayer(_Latent):
     """DeepSeek sparse attention: `mla` over the rows that an indexer chooses."""
 
     kind: Literal["mla_sparse"]
     variant: Literal["dsa"]
-    indexer: Indexer
+    indexer: DsaIndexer
 
 
 class Compressor(Model):

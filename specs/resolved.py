@@ -6,7 +6,7 @@ No pydantic here: the classes travel into code that must load without it.
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from kvc.diagnostics import Source
+from kvc.diagnostics import Diagnostic, Source
 from kvc.encodings import Field, StateTensor
 
 Domain = Literal["target", "draft"]
@@ -59,13 +59,17 @@ class GqaShape:
 
 @dataclass(frozen=True)
 class IndexerShape:
-    """An indexer: ``heads`` score one key a token; ``shared``: it takes an earlier layer's choice and has no key."""
+    """An indexer: ``heads`` score one key a token; ``shared``: it takes an earlier layer's choice and has no key.
+
+    ``rope_layout``: which of the features pair up that the layer's RoPE rotates; None where it rotates nothing.
+    """
 
     heads: int
     head_dim: int
     top_k: int
     encoding: str
     shared: bool
+    rope_layout: Literal["half", "interleaved"] | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -271,7 +275,10 @@ class Target:
 
 @dataclass(frozen=True)
 class ResolvedSpec:
-    """A whole spec; ``digest`` is the sha256 of ``values``, the spec as JSON data, so comments do not change it."""
+    """A whole spec; ``digest`` is the sha256 of ``values``, the spec as JSON data, so comments do not change it.
+
+    ``notes``: what its mixed cache means that its author may not expect.
+    """
 
     name: str
     file: str
@@ -285,6 +292,7 @@ class ResolvedSpec:
     values: dict[str, Any]
     draft: DraftRules | None = None
     tensor_parallel: int = 1
+    notes: tuple[Diagnostic, ...] = ()
 
     @property
     def num_layers(self) -> int:

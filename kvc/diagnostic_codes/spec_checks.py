@@ -222,4 +222,11 @@ CODES: dict[str, Code] = {
         "Encodings store whole groups of values (nvfp4: 16 a scale), and the DeepSeek row formats have one width.",
         "head_dim: 40  # under nvfp4",
     ),
+    "KVC142": Code(
+        "an indexer whose RoPE is not known",
+        "A layer's RoPE rotates the first features of its index queries and key too, as many as it rotates of a head. "
+        "Which of them pair up is `indexer.rope_layout`, whatever the layer's own layout: half in DeepSeek-V3.2, "
+        "interleaved in GLM-5.",
+        "indexer: {heads: 64, head_dim: 128, top_k: 2048, encoding: index_key}  # in a layer with rope",
+    ),
 }

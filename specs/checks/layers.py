@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from kvc.specs.checks.rule import Hit, Rule
-from kvc.specs.layer_models import DeepseekV4Layer, GatedDeltaNetLayer, GqaLayer, Layer, Mamba2Layer
+from kvc.specs.layer_models import DeepseekV4Layer, DsaLayer, GatedDeltaNetLayer, GqaLayer, Layer, Mamba2Layer
 from kvc.specs.models import Spec
 from kvc.specs.nodes import Loc
 from kvc.specs.placement import written_layers
@@ -117,6 +117,22 @@ def _pages_of_groups(spec: Spec) -> Iterator[Hit]:
             yield Hit((*loc, "compressor", "ratio"), message, "write a tokens_per_page that is a multiple of the ratio")
 
 
+def _indexer_rope(spec: Spec) -> Iterator[Hit]:
+    """What the layer's RoPE does to an index key is said, and the key has that many features."""
+    for loc, layer in with_rope(spec):
+        indexer = layer.indexer if isinstance(layer, DsaLayer) else None
+        if indexer is None or indexer.shared:
+            continue
+        dim = layer.rope.dim or rotated(layer)[1]
+        if indexer.rope_layout is None:
+            message = "the layer has RoPE, and nothing says which features of the index key pair up"
+            help = f"add `rope_layout`: {listed(('half', 'interleaved'))} (half in DeepSeek-V3.2, interleaved in GLM-5)"
+            yield Hit((*loc, "indexer"), message, help)
+        if indexer.head_dim < dim:
+            message = f"the layer's RoPE rotates {dim} features, and the index key has {indexer.head_dim}"
+            yield Hit((*loc, "indexer", "head_dim"), message, f"write {dim} or more")
+
+
 RULES: tuple[Rule, ...] = (
     Rule("KVC104", "query heads divide into KV heads", _heads),
     Rule("KVC105", "RoPE rotates pairs inside the head", _rope_dims),
@@ -125,4 +141,5 @@ RULES: tuple[Rule, ...] = (
     Rule("KVC132", "state heads divide into groups", _state_heads),
     Rule("KVC133", "the parts of a deepseek_v4 layer fit together", _v4_parts),
     Rule("KVC134", "a page holds whole compressed groups", _pages_of_groups),
+    Rule("KVC142", "the RoPE of an indexer is known", _indexer_rope),
 )

@@ -125,6 +125,7 @@ _BY_TYPE: dict[FieldType, tuple[str, ...]] = {
         "use_sliding_window",
         "use_bidirectional_attention",
         "rope_interleave",
+        "indexer_rope_interleave",
         "mla_use_nope",
         "truncate",
         "add_swa_attention_sink_bias",

@@ -47,6 +47,7 @@ def _layer(code: str, layer: str, at: str, message: str, help: str, **other: str
     return Broken(code, spec_text(layer, **other), at, message, help)
 
 
+_ROTATED = LAYERS["dsa"].replace("rope: none", "rope: {kind: default, theta: 10000}")
 _FP8 = "encoding: fp8, tokens_per_page: 16, scales: {source: unit}"
 _MTP = "draft: {kind: mtp, layers: 1, max_draft_tokens: 3, encoding: bf16"
 
@@ -93,15 +94,6 @@ KINDS = (
         "one scale a field",
         "one number",
     ),
-    _layer(
-        "KVC110",
-        "dsa",
-        "retain",
-        "encoding `nvfp4` of a mla_sparse dsa layer cannot have a twin in `bf16`",
-        "supported twins: `fp8`",
-        cache="encoding: nvfp4, tokens_per_page: 16, scales: {source: unit}, "
-        "retain: {first: 4, last: 4, encoding: bf16}",
-    ),
     Broken(
         "KVC141",
         spec_text(
@@ -110,14 +102,14 @@ KINDS = (
         ),
         "nvfp4",
         "8 values do not divide into groups of 16",
-        "override",
+        "nearest: `nvfp4_rope_fp8`, `fp8`, for all layers or for those by an override",
     ),
     _layer(
         "KVC141",
         "dsa",
         "fp8_ds_mla",
         "rows hold 512 latent + 64 rope values, not 64 latent + 16 rope",
-        "another encoding",
+        "nearest: `fp8`, `nvfp4_rope_fp8`, for all layers or for those by an override",
         cache="tokens_per_page: 16, encoding: fp8_ds_mla",
     ),
     _layer(
@@ -230,6 +222,14 @@ KINDS = (
         "true}",
         "no earlier one",
         "shared: false",
+    ),
+    _layer("KVC142", _ROTATED, "indexer", "which features of the index key pair up", "`half`, `interleaved`"),
+    _layer(
+        "KVC142",
+        _ROTATED.replace("head_dim: 128", "head_dim: 8").replace("index_key", "bf16, rope_layout: half"),
+        "8, top_k",
+        "rotates 16",
+        "16 or more",
     ),
     Broken(
         "KVC137", spec_text("kda", more=_MTP + "}"), "draft: {", "no layer of the model has attention", "draft.layer"

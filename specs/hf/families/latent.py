@@ -46,15 +46,17 @@ def indexer(config: Config, shared: bool = False) -> dict[str, Any]:
     return {**made, "shared": True} if shared else made
 
 
-def _sparse(config: Config, shared: bool) -> dict[str, Any]:
+def _sparse(config: Config, shared: bool, layout: str) -> dict[str, Any]:
+    """``layout``: which features of index queries and keys RoPE pairs; that of attention itself is interleaved."""
     layer = mla(config, _PAIRS)
     del layer["kind"]
-    return {"kind": "mla_sparse", "variant": "dsa", **layer, "indexer": indexer(config, shared)}
+    rotary = {} if shared else {"rope_layout": layout}
+    return {"kind": "mla_sparse", "variant": "dsa", **layer, "indexer": {**indexer(config, shared), **rotary}}
 
 
 def _deepseek_v32(config: Config) -> list[Derived]:
     layer_names(config, lambda: [], (_INDEXED,))
-    return every_layer(config, _sparse, False)
+    return every_layer(config, _sparse, False, "half")
 
 
 def _pattern(config: Config) -> list[str] | None:
@@ -80,7 +82,8 @@ def _indexer_types(config: Config) -> list[str]:
 def _glm_moe_dsa(config: Config) -> list[Derived]:
     layer_names(config, lambda: [], (_INDEXED, "deepseek_sparse_attention"))
     types = config.derive(_indexer_types)
-    made = {kind: config.derive(_sparse, kind == "shared") for kind in dict.fromkeys(types.value)}
+    layout = "interleaved" if config.get("indexer_rope_interleave", True) else "half"
+    made = {kind: config.derive(_sparse, kind == "shared", layout) for kind in dict.fromkeys(types.value)}
     source = tuple(name for name in types.fields if name.startswith("index"))
     named = {kind: Derived(one.value, (*one.fields, *source), one.notes) for kind, one in made.items()}
     return by_name(types.value, named)
@@ -199,8 +202,9 @@ FAMILIES = {
             "index_topk_pattern",
             "index_topk_freq",
             "index_skip_topk_offset",
+            "indexer_rope_interleave",
         ),
-        ignores=("indexer_rope_interleave", "rope_interleave", *_IGNORES),
+        ignores=("rope_interleave", *_IGNORES),
         defaults={"rope_theta": 10_000},
     ),
     "deepseek_v4": Family(

@@ -102,6 +102,17 @@ def test_shared_indexers_by_schedule_pattern_and_list(tmp_path: Path) -> None:
     assert spec(tmp_path, listed).values["model"] == spec(tmp_path, pattern).values["model"]
 
 
+def test_the_rope_layout_of_indexers(tmp_path: Path) -> None:
+    """Of the family's code, or as the config says; a shared indexer rotates nothing."""
+    glm = values("spellings/glm-5.2")
+    found = {(run.shape.indexer.shared, run.shape.indexer.rope_layout) for run in spec(tmp_path, glm).runs}
+    assert found == {(True, None), (False, "interleaved")}
+    halves = spec(tmp_path, {**glm, "indexer_rope_interleave": False}).runs
+    assert {run.shape.indexer.rope_layout for run in halves} == {None, "half"}
+    (v32,) = spec(tmp_path, values("hub/deepseek-v3.2")).runs
+    assert (v32.shape.rope.layout, v32.shape.indexer.rope_layout) == ("interleaved", "half")
+
+
 def test_a_window_longer_than_any_sequence_is_none(tmp_path: Path) -> None:
     config = {**values("class_defaults/phi3"), "sliding_window": 262_144}
     text = imported(tmp_path, config)
