@@ -23,8 +23,8 @@ CODES: dict[str, Code] = {
     "KVC504": Code(
         "a request that cannot be",
         "A step has at least one request, each of at least one token, context requests first; its generation requests "
-        "all have the same number of tokens, because they share one graph of fixed shapes. Token ids, of which a prefix "
-        "is looked up, are a flat sequence of integers.",
+        "all have the same number of tokens, because they share one graph of fixed shapes. Token ids, of which a "
+        "prefix is looked up, are a flat sequence of integers.",
         'Request("a", tokens=-1)',
     ),
     "KVC505": Code(
