@@ -26,9 +26,11 @@ from kvc.ops import (
     project_heads,
     rope,
     rope_quantize,
+    stage_history,
     step_positions,
     store_retained_rows,
     store_rows,
+    write_back,
     write_rows,
 )
 from kvc.ops.codecs.operators import CODEC_OPS
@@ -42,6 +44,8 @@ _FOLDERS = (
     store_retained_rows,
     overlay_retained_rows,
     gather_mixed_rows,
+    stage_history,
+    write_back,
     append_gqa,
     append_mla,
     gqa_context,

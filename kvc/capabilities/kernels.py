@@ -42,6 +42,8 @@ _OPS = (
     "store_retained_rows",
     "overlay_retained_rows",
     "gather_mixed_rows",
+    "stage_history",
+    "write_back",
     "append_gqa",
     "append_mla",
     "gqa_context",
