@@ -38,11 +38,6 @@ class CacheManager(SlotTables):
         """Preempted sequences and the tokens that each must recompute when it is admitted again."""
         return dict(self._preempted)
 
-    @property
-    def free_slots(self) -> tuple[int, ...]:
-        """Slots of each pool group that can be taken, those of evictable prefixes among them."""
-        return tuple(group.free for group in self._groups)
-
     def committed(self, sequence: SequenceId) -> int:
         """Tokens stored and accepted; as if all were, while a step that `commit` left unsettled is in flight."""
         return self._find(sequence).committed

@@ -45,6 +45,11 @@ class SlotTables:
         self._sequences: dict[SequenceId, SequenceState] = {}
         self._preempted: dict[SequenceId, int] = {}
 
+    @property
+    def free_slots(self) -> tuple[int, ...]:
+        """Slots of each pool group that can be taken, those of evictable prefixes among them."""
+        return tuple(group.free for group in self._groups)
+
     def _find(self, sequence: SequenceId) -> SequenceState:
         if sequence in self._sequences:
             return self._sequences[sequence]

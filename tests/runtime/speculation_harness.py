@@ -1,4 +1,4 @@
-"""Runs schedules of drafted tokens, step by step or overlapped, on inputs that tell a rejected token from a true one."""
+"""Runs schedules of drafted tokens, step by step or overlapped; a rejected token has other inputs than the true one."""
 
 from dataclasses import dataclass
 

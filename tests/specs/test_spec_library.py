@@ -44,6 +44,7 @@ OTHERS = {
     "gpt-oss-20b": {"gqa": 24},
     "kimi-k2": {"mla": 61},
     "kimi-linear": {"recurrent kda": 21, "mla": 6},
+    "tiny-draft": {"gqa": 5},
     "tiny-mla-bf16": {"mla": 3},
     "tiny-mla-fp32": {"mla": 3},
     "tiny-mla-fp8": {"mla": 3},
