@@ -3,7 +3,7 @@
 from kvc.capabilities.gates import FP8_CONTEXT, LAYOUTS, Fp8Context, Layout, layout_wanted
 from kvc.capabilities.kernels import KERNELS, Kernel
 from kvc.capabilities.layers import LAYER_CAPABILITIES, LayerCapability
-from kvc.capabilities.passes import PASSES, Pass
+from kvc.capabilities.passes import PASSES
 from kvc.capabilities.storage import (
     COVERAGES,
     INDEX_ENCODINGS,
@@ -31,7 +31,6 @@ __all__ = [
     "Kernel",
     "LayerCapability",
     "Layout",
-    "Pass",
     "StorageCapability",
     "layout_wanted",
 ]
