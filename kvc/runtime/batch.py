@@ -87,6 +87,16 @@ class Step:
         return sum(part.padded_tokens for part in self.parts)
 
     @property
+    def sequences(self) -> int:
+        """Real sequences, in the order of the requests."""
+        return sum(part.sequences for part in self.parts)
+
+    @property
+    def padded_sequences(self) -> int:
+        """Sequences of a caller that keeps bucket-sized staging."""
+        return sum(part.padded_sequences for part in self.parts)
+
+    @property
     def bucket(self) -> tuple[int, int] | None:
         """Padded sequences of the generation part and tokens of each; the key of a captured graph."""
         generation = [part for part in self.parts if part.phase == "generation"]

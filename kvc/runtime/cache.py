@@ -18,6 +18,7 @@ from kvc.runtime.out_of_pages import SequenceId
 from kvc.runtime.pools import PoolMemory
 from kvc.runtime.prefix_chain import TokenIds
 from kvc.runtime.prefix_index import PrefixStatistics, Reuse
+from kvc.runtime.staging import StagedLayers
 from kvc.runtime.weights import Checkpoint, Weights
 
 Tensors = dict[str, torch.Tensor]
@@ -55,6 +56,7 @@ class Cache:
         self._graphs = {key: Executor(graph) for key, graph in program.graphs.items()}
         self._prologues = {phase: Executor(graph) for phase, graph in program.prologues.items()}
         self._bound = [self._bind(layer) for layer in range(len(program.bindings))]
+        self._staged = StagedLayers(program, self.manager, self.device)
         self._step: Step | None = None
         self._values: dict[Phase, Tensors] = {}
         self._done: set[int] = set()
@@ -142,6 +144,7 @@ class Cache:
         """
         step = self._open_step("layer")
         bound = self._layer(layer)
+        self._staged.name(layer, "layer")
         inputs = self._named_inputs(layer, values)
         tokens = self._check_inputs(layer, step, inputs)
         inputs = {name: _bytes_of(x) for name, x in inputs.items()}
@@ -156,6 +159,29 @@ class Cache:
             start += count
         self._done.add(layer)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def write_back(self, layer: int, *staging: torch.Tensor) -> None:
+        """Store the step's rows of a layer whose attention the engine computes, from where it has put them.
+
+        ``staging``: one tensor a field (`gqa`: k, v; `mla`: latent, rope), ``[sequences, L, heads, dim]`` in the
+        program's dtype, on any strides: sequences in the order of the step's requests, or as many as a bucket has; L
+        rows or more a sequence, its tokens at their positions, after RoPE. KVC505 without an open step, KVC506 for
+        staging that does not fit and for a layer whose attention kvc computes; nothing is written then.
+        """
+        self._run_staged("write_back", layer, staging)
+        self._done.add(layer)
+
+    def stage(self, layer: int, *staging: torch.Tensor) -> None:
+        """Write the history of such a layer to ``staging``, retained rows from the twin; errors as of `write_back`.
+
+        In the context phase the rows before the step, which leaves its own as they were computed; in generation the
+        step's own too, as stored: KVC505 where `write_back` has not stored them yet. No other row is written.
+        """
+        step = self._open_step("stage")
+        if any(part.phase == "generation" for part in step.parts) and layer not in self._done:
+            message = f"stage of layer {layer} before write_back: generation reads the step's rows as stored"
+            raise fail("KVC505", message, help="put the step's rows into staging and call write_back first")
+        self._run_staged("stage", layer, staging)
 
     def positions(self, padded: bool = False) -> torch.Tensor:
         """The place of each of the step's rows in its sequence, int32.
@@ -198,6 +224,13 @@ class Cache:
         return dict(self._layer(layer))
 
     # Internals
+
+    def _run_staged(self, call: str, layer: int, staging: Sequence[torch.Tensor]) -> None:
+        """A graph of a staged layer, phase by phase, once all of them are known to fit."""
+        step, bound = self._open_step(call), self._layer(layer)
+        name = self._staged.name(layer, call)
+        for part, rows in self._staged.parts(layer, step, staging):
+            self._graphs[name, part.phase].run({**bound, **self._values[part.phase], **rows})
 
     def _bind(self, layer: int) -> Tensors:
         binding = self.program.bindings[layer]
@@ -246,7 +279,9 @@ class Cache:
         missing = [layer for layer in range(len(self._bound)) if layer not in self._done]
         if self._done and missing:
             message = f"layer {missing[0]} has not run: its rows of this step would be missing from the cache"
-            raise fail("KVC505", message, help="call layer for every layer, or abort the step")
+            raise fail(
+                "KVC505", message, help="call layer (of a staged one write_back) for every layer, or abort the step"
+            )
 
     def _layer(self, layer: int) -> Tensors:
         if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < len(self._bound):
