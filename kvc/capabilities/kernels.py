@@ -55,6 +55,8 @@ _OPS = (
     "mla_context_gathered",
     "mla_decode",
     "mla_decode_gathered",
+    "index_topk",
+    "mla_sparse",
     "project_heads",
     "merge_states",
     "copy_page_tables",

@@ -34,7 +34,8 @@ class PrefixChain:
         self._root = blake2b(salt, digest_size=32, person=b"kvc salt").digest()
         self._ids = bytearray()
         self.keys: list[bytes] = []
-        self.offered = 0  # blocks whose pages were offered to the index
+        self.offered = 0  # blocks whose pages the index has, or was offered
+        self.refused: list[tuple[int, int]] = []  # lifecycle and page: it had another sequence's
 
     @property
     def tokens(self) -> int:

@@ -5,9 +5,9 @@ fewest tokens that are whole pages of every lifecycle. A prefix can be reused at
 still holds each page that is not stale there, so a longer prefix may be reusable where a shorter one is not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from math import lcm
 from typing import NamedTuple
 
@@ -81,7 +81,7 @@ class PrefixIndex:
     def __init__(self, lifecycles: Sequence[Lifecycle], groups: Sequence[SharedSlots]) -> None:
         self._lifecycles, self._groups = lifecycles, groups
         self._paged = [cycle for cycle in lifecycles if holds_tokens(cycle.coverage)]
-        self._history = [cycle for cycle in self._paged if page_limit(cycle.coverage, 1) is None] or list(lifecycles)
+        self._full = [cycle for cycle in self._paged if page_limit(cycle.coverage, 1) is None]
         self._states = [cycle for cycle in lifecycles if cycle not in self._paged]
         # A row of a draft layer may depend on the token after it.
         self._ahead = int(any(cycle.domain == "draft" for cycle in lifecycles))
@@ -106,12 +106,14 @@ class PrefixIndex:
     def longest(self, chain: PrefixChain) -> Reuse:
         """The longest prefix of whole blocks that can be reused and leaves a token to compute."""
         blocks = self.last_prefix(chain.tokens) // self.tokens_per_block
-        usable = {cycle.id: self._usable(cycle, chain, blocks) for cycle in self._lifecycles}
-        found = _longest([usable[cycle.id] for cycle in self._lifecycles])
-        history = _longest([usable[cycle.id] for cycle in self._history])
-        lacking = [cycle for cycle in self._lifecycles if not usable[cycle.id][history]]
-        tokens, most = found * self.tokens_per_block, history * self.tokens_per_block
-        return Reuse(tokens, most, self._why(most, lacking))
+        most = min((self._whole(cycle, chain, blocks) for cycle in self._full), default=blocks)
+        usable = {cycle.id: self._usable(cycle, chain, most) for cycle in self._lifecycles if cycle not in self._full}
+        found = max(count for count in range(most + 1) if all(at[count] for at in usable.values()))
+        chain.offered = found  # they are in the index
+        history = most if self._full else found
+        lacking = [self._lifecycles[cycle] for cycle, at in usable.items() if not at[history]]
+        tokens, most_tokens = found * self.tokens_per_block, history * self.tokens_per_block
+        return Reuse(tokens, most_tokens, self._why(most_tokens, lacking))
 
     def pages(self, cycle: Lifecycle, chain: PrefixChain, length: int) -> tuple[list[int], list[int]]:
         """The live pages of a lifecycle at a length that `longest` found, and their slots."""
@@ -122,19 +124,24 @@ class PrefixIndex:
     def offer(self, chain: PrefixChain, tables: np.ndarray, committed: int, again: bool = False) -> None:
         """Name the pages in a sequence's tables, int32 ``[lifecycles, width]``, that became whole since last time.
 
-        ``again``: those of former offers too, which may have found another sequence's pages that are gone by now.
+        ``again``: those too for which another sequence's page was there, which may be gone by now.
         """
         known = min(committed, chain.tokens - self._ahead) // self.tokens_per_block
-        for block in range(0 if again else chain.offered, known):
-            for cycle in self._paged:
-                self._name_pages(cycle, chain, block, tables[cycle.id])
+        refused, chain.refused = (chain.refused, []) if again else ([], chain.refused)
+        for cycle, page in (*refused, *self._pages_between(chain.offered, known)):
+            if tables[cycle, page] >= 0 and not self._name_slot(cycle, chain, page, int(tables[cycle, page])):
+                chain.refused.append((cycle, page))
         chain.offered = max(chain.offered, known)
 
-    def _name_pages(self, cycle: Lifecycle, chain: PrefixChain, block: int, table: np.ndarray) -> None:
-        count, group = self._pages_of_block(cycle), self._groups[cycle.pool_group]
-        for page in range(block * count, (block + 1) * count):
-            if table[page] >= 0:
-                group.name(int(table[page]), self._name(cycle, chain, page))
+    def _pages_between(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Lifecycle and page of the blocks from ``start`` to ``stop``."""
+        for cycle in self._paged:
+            count = self._pages_of_block(cycle)
+            yield from ((cycle.id, page) for page in range(start * count, stop * count))
+
+    def _name_slot(self, lifecycle: int, chain: PrefixChain, page: int, slot: int) -> bool:
+        cycle = self._lifecycles[lifecycle]
+        return self._groups[cycle.pool_group].name(slot, self._name(cycle, chain, page))
 
     def _pages_of_block(self, cycle: Lifecycle) -> int:
         return self.tokens_per_block // cycle.tokens_per_page
@@ -147,9 +154,15 @@ class PrefixIndex:
     def _find(self, cycle: Lifecycle, chain: PrefixChain, page: int) -> int | None:
         return self._groups[cycle.pool_group].find(self._name(cycle, chain, page))
 
+    def _whole(self, cycle: Lifecycle, chain: PrefixChain, blocks: int) -> int:
+        """How many blocks from the start are held whole, at most ``blocks``."""
+        count = self._pages_of_block(cycle)
+        held = (self._find(cycle, chain, page) is not None for page in range(blocks * count))
+        return sum(takewhile(bool, held)) // count
+
     def _usable(self, cycle: Lifecycle, chain: PrefixChain, blocks: int) -> list[bool]:
         """For each number of blocks up to ``blocks``, whether this lifecycle holds what it needs there."""
-        if cycle not in self._paged:
+        if cycle in self._states:
             return [True] + [False] * blocks
         missing = (self._find(cycle, chain, page) is None for page in range(blocks * self._pages_of_block(cycle)))
         gaps = list(accumulate((page if gone else -1 for page, gone in enumerate(missing)), max))
@@ -163,11 +176,6 @@ class PrefixIndex:
             return f"lifecycle {cycle.id} ({cycle.coverage}) keeps a state, which no prefix can be cut from"
         names = ", ".join(f"lifecycle {cycle.id} ({cycle.coverage})" for cycle in lacking)
         return f"at {most} tokens pages are missing of {names}" if lacking else ""
-
-
-def _longest(usable: Sequence[Sequence[bool]]) -> int:
-    """The most blocks at which every lifecycle has what it needs; 0 always does."""
-    return max(blocks for blocks, at in enumerate(zip(*usable, strict=True)) if all(at))
 
 
 def _unbroken(gaps: Sequence[int], pages: range) -> bool:

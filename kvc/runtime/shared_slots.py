@@ -69,14 +69,15 @@ class SharedSlots:
         self._evictable.pop(slot, None)
         self._references[slot] = self.references(slot) + 1
 
-    def name(self, slot: int, name: Hashable) -> None:
-        """Name the content of a held slot, unless a slot has that name already."""
+    def name(self, slot: int, name: Hashable) -> bool:
+        """Name the content of a held slot; False where another slot has that name already."""
         if slot not in self._references:
             raise ValueError(f"slot {slot} is not held")
         if self._names.get(slot, name) != name:
             raise ValueError(f"slot {slot} has another name")
         if name not in self._named:
             self._names[slot], self._named[name] = name, slot
+        return self._named[name] == slot
 
     def _let_go(self, slot: int) -> None:
         del self._references[slot]

@@ -145,6 +145,14 @@ def test_plans_cite_the_lines_of_notes(mixed: str, run_kvc: Run) -> None:
     assert "note: everything is retained: first 500 + last 524 tokens are at least max_seq_len, 1,024 (mixed" in text
 
 
+def test_compiling_says_the_notes(mixed: str, run_kvc: Run) -> None:
+    lines = Path(mixed).read_text().splitlines()
+    Path("full.yaml").write_text("\n".join(line for line in lines if "window" not in line))
+    code, out, err = run_kvc("compile", "full.yaml", "-o", "out")
+    assert code == 0 and "full.yaml:12:3: KVC147 note: everything is retained" in err
+    assert "KVC" not in out and out.endswith("wrote out: 4 graphs for 1 layers\n")
+
+
 REFUSAL = """\
 refused.yaml:13:3: KVC144 attention of a gqa layer cannot read a twin in `fp32`: dense attention reads twins of one \
 plane a field, in a dtype of its matrix products

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from mla_bad_calls import CASES as MLA_CASES
+from sparse_bad_calls import CASES as SPARSE_CASES
 from twin_bad_calls import CASES as TWIN_CASES
 
 from kvc.diagnostic_codes import CODES
@@ -90,6 +91,7 @@ CASES = [
     ("write_rows", 0, lambda t: t + 2**27, "KVC552", "expected -1 <= value < 134217728"),
     *MLA_CASES,
     *TWIN_CASES,
+    *SPARSE_CASES,
 ]
 
 
