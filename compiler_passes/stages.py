@@ -63,8 +63,8 @@ LAYER_ROLES: dict[Stage, frozenset[str]] = {
     stage: _LAYER_ROLES | {"step" if stage is Stage.LOWERED else "prologue"} for stage in Stage
 }
 
-# What a call may write: cache memory, and what a layer's history is staged in.
-WRITABLE_ROLES = ("pool", "staging")
+# Part of a layer that a graph is (`kvc.graphs.program.STAGING_PARTS`, empty for a whole one) -> what its calls write.
+WRITTEN_ROLES = {"": "pool", "stage": "staging", "write_back": "pool"}
 
 # Schema argument -> the role of the placeholder it must be, whatever the op.
 ARGUMENT_ROLES = {
