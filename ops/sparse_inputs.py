@@ -7,6 +7,7 @@ from kvc.ops import mla_inputs
 from kvc.ops.codecs import MLA, RowFormat, row_format
 from kvc.ops.example_inputs import (
     Shape,
+    committed,
     lengths,
     normal,
     page_table,
@@ -67,9 +68,20 @@ def selected(shape: Shape) -> torch.Tensor:
 
 def gathered(shape: Shape) -> tuple[list[torch.Tensor], torch.Tensor | None]:
     """The selected rows of every token, and the scale where they are codes: of a cache in fp8."""
+    return _read(shape, lengths(shape), selected(shape))
+
+
+def committed_rows(shape: Shape) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+    """The rows that every sequence held before this step, and the scale where they are codes."""
+    return _read(shape, committed(shape), None)
+
+
+def _read(
+    shape: Shape, below: torch.Tensor, chosen: torch.Tensor | None
+) -> tuple[list[torch.Tensor], torch.Tensor | None]:
     scale = scale_for("fp8", "latent") if shape.encoding == "fp8" else None
-    cache = mla_inputs.pool(shape), page_table(shape), lengths(shape), list(mla_inputs.scales(shape))
+    cache = mla_inputs.pool(shape), page_table(shape), below, list(mla_inputs.scales(shape))
     sizes = {"fields": list(MLA), "heads": [1, 1], "dims": [shape.latent_dim, shape.rope_dim]}
     how = {"dtype": shape.dtype if scale is None else torch.uint8, "tokens_per_page": shape.tokens_per_page, **sizes}
-    chosen = selected(shape), sequence_ids(shape), scale
-    return torch.ops.kvc.gather_rows.default(*cache, *chosen, encoding=shape.encoding, **how), scale
+    of = chosen, None if chosen is None else sequence_ids(shape), scale
+    return torch.ops.kvc.gather_rows.default(*cache, *of, encoding=shape.encoding, **how), scale

@@ -56,6 +56,7 @@ _OPS = (
     "mla_decode",
     "mla_decode_gathered",
     "index_topk",
+    "place_own_rows",
     "mla_sparse",
     "project_heads",
     "merge_states",

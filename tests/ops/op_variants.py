@@ -83,6 +83,7 @@ VARIANTS = {
     "mla_decode, twin": lambda: _mixed("mla_decode", "mla"),
     "expand_mla, codes": lambda: _expand(),
     "expand_mla, V transposed": lambda: _expand(v_layout="transposed"),
+    "place_own_rows, values": lambda: _example("place_own_rows", PLAIN),
     "mla_sparse, values": lambda: _example("mla_sparse", PLAIN),
     "mla_sparse, values of sequences": lambda: _sparse("bf16"),
     "mla_sparse, codes of sequences": lambda: _sparse("fp8"),
