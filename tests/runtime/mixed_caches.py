@@ -43,7 +43,7 @@ def retained(first, last, encoding, unit="token"):
     return f"first: {first}, last: {last}, unit: {unit}, {_scaled(encoding)}"
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)
 def artifact(text, passes=None):
     """A compiled spec; ``passes``: only that many first passes."""
     return LoadedArtifact(compile_spec(load_spec_text(text), passes=PIPELINE[:passes]).artifact)

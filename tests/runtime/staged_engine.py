@@ -18,6 +18,19 @@ def pair(kind, encoding, retain="", dtype="fp32", page=4, passes=None):
     return new_cache(spec_text(*words), passes), new_cache(spec_text(*words, more=ENGINE), passes)
 
 
+def without_twin(cache):
+    """All entries of the twin's tables are -1."""
+    lifecycle = cache.plan.pools[cache.program.bindings[0].pools["twin"][0]].lifecycle
+    tables = cache.manager.slot_tables
+
+    def slot_tables(*args, **more):
+        made = tables(*args, **more)
+        made[lifecycle] = -1
+        return made
+
+    cache.manager.slot_tables = slot_tables
+
+
 class Engine:
     """Runs the steps of `cache`; `own` gives it what a layer of the model has.
 
