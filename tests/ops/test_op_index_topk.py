@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kvc.ops import OPS
 from kvc.ops import sparse_inputs as inputs
-from kvc.ops.example_inputs import SHAPES, Shape, page_table
+from kvc.ops.example_inputs import SHAPES, Shape, page_table, rows, whole
 from kvc.ops.paging import plane_views
 
 topk = torch.ops.kvc.index_topk.default
@@ -204,3 +204,21 @@ def test_nothing_to_score():
     assert topk(q, weights, pool[:0], torch.full_like(table, -1), positions, ids, **how).eq(-1).all()
     assert topk(q, weights, pool, table[:0], positions, torch.full_like(ids, -1), **how).eq(-1).all()
     assert topk(q, weights, pool, table[:, :0], positions * 0, ids, **how).eq(-1).all()
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_keys_are_written_by_quantize_and_store_rows(encoding):
+    """The bytes that the other tests read, step by step: keys before this step, then its own."""
+    shape = replace(STEP, encoding=encoding, own=(1, 1, 1, 1), padding=0)
+    every, stored = whole(shape), torch.full_like(inputs.index_pool(shape), 0xFF)
+    codec = "fp8_block" if encoding == "fp8" else encoding
+    planes = getattr(torch.ops.kvc, f"quantize_{codec}").default(inputs.index_key(every), None)
+    planes = [planes] if isinstance(planes, torch.Tensor) else list(planes)
+    own = torch.zeros(every.tokens, dtype=torch.bool)
+    own[torch.tensor(shape.lengths).cumsum(0) - 1] = True
+    args, how = OPS["index_topk"].example(shape)
+    for part in (~own, own):
+        assert not torch.equal(stored, args[2])
+        torch.ops.kvc.store_rows.default(stored, [x[part] for x in planes], rows(every)[part], tokens_per_page=16)
+    assert torch.equal(stored, args[2])
+    assert torch.equal(topk(*args[:2], stored, *args[3:], **how), topk(*args, **how))

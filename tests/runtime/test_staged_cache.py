@@ -26,7 +26,7 @@ def check_against_kvc(kind, ours, theirs, schedule, padded=False):
 
 
 @each_pair
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(schedule=schedules(), kept=KEPT, padded=st.booleans())
 def test_an_engines_attention_is_that_of_kvc(kind, low, high, schedule, kept, padded):
     first, last, unit, page = kept
