@@ -5,8 +5,7 @@ from functools import cached_property
 
 import torch
 
-from kvc.diagnostics import KvcError, fail
-from kvc.graphs.graph import CODES, qualified_name
+from kvc.diagnostics import fail
 from kvc.graphs.program import Phase, Program
 from kvc.ops.axes import ACTIVATION_DTYPES
 from kvc.plan.types import Plan
@@ -14,6 +13,7 @@ from kvc.runtime.batch import Part, Placed, Request, Step, StepPacker, make_step
 from kvc.runtime.cache_manager import CacheManager, Limits
 from kvc.runtime.constants import make_constants
 from kvc.runtime.executor import Executor
+from kvc.runtime.layer_inputs import LayerInputs
 from kvc.runtime.out_of_pages import SequenceId
 from kvc.runtime.pools import PoolMemory
 from kvc.runtime.prefix_chain import TokenIds
@@ -59,6 +59,7 @@ class Cache:
         self._graphs = {key: Executor(graph) for key, graph in program.graphs.items()}
         self._prologues = {phase: Executor(graph) for phase, graph in program.prologues.items()}
         self._bound = [self._bind(layer) for layer in range(len(program.bindings))]
+        self._inputs = LayerInputs(program, self.device)
         self._staged = StagedLayers(program, self.manager, self.device)
         corrected = any(section.name == "accepted_rows" for part in program.step.values() for section in part)
         rows = next_bucket(limits.max_sequences, program.buckets) if corrected else 0
@@ -163,10 +164,8 @@ class Cache:
         if not step.runs(self._domain(layer)):
             message = f"layer {layer} is a {self._domain(layer)} layer, which this step leaves out"
             raise fail("KVC505", message, help="name its domain in begin, or do not call it")
-        inputs = self._named_inputs(layer, values)
-        tokens = self._check_inputs(layer, step, inputs)
-        inputs = {name: _bytes_of(x) for name, x in inputs.items()}
-        padded = tokens == step.padded_tokens
+        inputs = self._inputs.named(layer, step, values)
+        padded = len(next(iter(inputs.values()))) == step.padded_tokens
         parts, start = [], 0
         for part in step.parts:
             count = _rows_of(part, padded)
@@ -362,65 +361,6 @@ class Cache:
             raise fail("KVC506", f"layer {layer!r} of a model of {len(self._bound)} layers")
         return self._bound[layer]
 
-    @cached_property
-    def _shapes(self) -> dict[str, dict[str, tuple[tuple[int, ...], torch.dtype]]]:
-        """Signature -> input -> shape without its rows, and dtype."""
-        return {
-            signature: {
-                qualified_name(node): (tuple(node.meta["val"].shape[1:]), node.meta["val"].dtype)
-                for node in graph.placeholders
-                if node.meta["role"] == "input"
-            }
-            for (signature, _), graph in self.program.graphs.items()
-        }
-
-    @cached_property
-    def _codes(self) -> dict[tuple[str, Phase], dict[str, tuple[torch.dtype, ...]]]:
-        """Graph -> input -> dtypes of the codes that it may hold."""
-        return {
-            key: {
-                qualified_name(node): tuple(CODES[code] for code in node.meta["accepts"])
-                for node in graph.placeholders
-                if node.meta.get("accepts")
-            }
-            for key, graph in self.program.graphs.items()
-        }
-
-    def _taken(self, signature: str, step: Step, name: str, dtype: torch.dtype) -> list[torch.dtype]:
-        """The dtypes in which every phase of the step takes an input."""
-        codes = [self._codes[signature, part.phase].get(name, ()) for part in step.parts]
-        return [dtype, *(code for code in CODES.values() if all(code in phase for phase in codes))]
-
-    def _named_inputs(self, layer: int, values: Sequence[torch.Tensor]) -> Tensors:
-        """The inputs by placeholder; fields of one head get the axis of it where the caller left it out."""
-        shapes = self._shapes[self.program.bindings[layer].signature]
-        if len(values) != len(shapes):
-            names = ", ".join(name.removeprefix("input.") for name in shapes)
-            raise fail("KVC506", f"layer {layer}: {len(values)} inputs are given, expected {len(shapes)}: {names}")
-        return {
-            name: x[:, None] if shape[:1] == (1,) and x.ndim == len(shape) else x
-            for (name, (shape, _)), x in zip(shapes.items(), values, strict=True)
-        }
-
-    def _check_inputs(self, layer: int, step: Step, inputs: Tensors) -> int:
-        """The rows that are given; KVC506 where an input does not fit."""
-        first = next(iter(inputs))
-        rows = inputs[first].shape[:1]
-        allowed = sorted({step.tokens, step.padded_tokens})
-        if not rows or rows[0] not in allowed:
-            raise _wrong_input(
-                layer, first.removeprefix("input."), f"{list(rows)} rows", f"{' or '.join(map(str, allowed))} rows"
-            )
-        signature = self.program.bindings[layer].signature
-        for name, (shape, dtype) in self._shapes[signature].items():
-            x, taken = inputs[name], self._taken(signature, step, name, dtype)
-            if (tuple(x.shape), x.device.type) != ((*rows, *shape), self.device.type) or x.dtype not in taken:
-                expected = f"{' or '.join(map(str, taken))} {[*rows, *shape]} on {self.device}"
-                raise _wrong_input(
-                    layer, name.removeprefix("input."), f"{x.dtype} {list(x.shape)} on {x.device}", expected
-                )
-        return rows[0]
-
 
 # What positions are made of, and what corrects the first of them.
 _POSITIONS = ("step.committed", "step.query_starts", "step.sequence_ids")
@@ -438,15 +378,6 @@ def _counts(requests: Sequence[Request], accepted: Mapping[SequenceId, int]) -> 
     if unknown:
         raise fail("KVC507", f"sequence {unknown[0]!r} is not in the step; it has {list(all_of)}")
     return {name: accepted.get(name, tokens) for name, tokens in all_of.items()}
-
-
-def _wrong_input(layer: int, name: str, got: str, expected: str) -> KvcError:
-    return fail("KVC506", f"layer {layer}: {name} has {got}, expected {expected}")
-
-
-def _bytes_of(x: torch.Tensor) -> torch.Tensor:
-    """Codes as graphs take them, uint8 on the same memory; other values as they are."""
-    return x.view(torch.uint8) if x.dtype in CODES.values() else x
 
 
 def _rows_of(part: Part, padded: bool) -> int:
