@@ -59,6 +59,7 @@ class Row(_Record):
     unit: str
     scales: str
     chunk: int
+    device: str
     tokens: int
     bytes_per_token: float
     bytes_per_sequence: int

@@ -53,6 +53,24 @@ class Configuration:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What the programs of a sweep serve: one sequence of ``tokens``, ``chunk`` a step, on ``device``.
+
+    No more than that: ops that are not fused gather as many rows as the longest sequence may have.
+    """
+
+    tokens: int
+    chunk: int
+    device: str
+    arch: str | None = None
+
+    def target(self) -> dict[str, Any]:
+        """As the section of a spec."""
+        sizes = {"max_sequences": 1, "buckets": [1], "max_seq_len": self.tokens, "max_tokens": self.chunk}
+        return {"device": self.device} | ({"arch": self.arch} if self.arch else {}) | sizes
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A configuration that compiles; ``scales`` says where the scales of history and twin come from."""
 
@@ -100,23 +118,24 @@ def grid(
     return found
 
 
-def compile_configuration(spec: ResolvedSpec, configuration: Configuration) -> Candidate:
-    """The spec with the cache of ``configuration``, compiled; KvcError where that cannot be."""
+def compile_configuration(spec: ResolvedSpec, configuration: Configuration, limits: Limits) -> Candidate:
+    """The spec with the cache of ``configuration``, compiled for one sequence; KvcError where that cannot be."""
     cache, scales = _cache(spec.values["cache"], configuration)
-    values = {name: value for name, value in spec.values.items() if name not in _LEFT_OUT} | {"cache": cache}
+    values = {name: value for name, value in spec.values.items() if name not in _LEFT_OUT}
+    values |= {"cache": cache, "target": limits.target()}
     text = yaml.safe_dump(values, sort_keys=False)
     return Candidate(configuration, compile_spec(load_spec_text(text, f"{spec.name} as {configuration.label}")), scales)
 
 
 def compile_all(
-    spec: ResolvedSpec, configurations: Sequence[Configuration]
+    spec: ResolvedSpec, configurations: Sequence[Configuration], limits: Limits
 ) -> tuple[list[Candidate], list[Refused]]:
     """What compiles, and what is refused: one entry a family and reason."""
     candidates: list[Candidate] = []
     refused: dict[tuple[str, str, str], Refused] = {}
     for configuration in configurations:
         try:
-            candidates.append(compile_configuration(spec, configuration))
+            candidates.append(compile_configuration(spec, configuration, limits))
         except KvcError as error:
             finding = error.diagnostics[0]
             key = (configuration.family, finding.code, finding.message)

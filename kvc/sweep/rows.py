@@ -29,10 +29,11 @@ class Setting:
     weights: str
     text: Text
     chunk: int
+    device: str
 
     def digest(self, candidate: Candidate, reference: Candidate) -> str:
         """Of everything that the numbers of a row depend on."""
-        parts = (candidate.digest, reference.digest, self.weights, self.text.sha256, self.chunk, _versions())
+        parts = (candidate.digest, reference.digest, self.weights, self.text.sha256, self.chunk, self.device, _versions())
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -87,7 +88,7 @@ def _bytes(candidate: Candidate, tokens: int) -> dict[str, Any]:
 
 def _setting(setting: Setting) -> dict[str, Any]:
     text = {"text": setting.text.name, "text_sha256": setting.text.sha256, "tokens": setting.text.tokens}
-    return text | {"spec": setting.spec, "model": setting.model, "chunk": setting.chunk}
+    return text | {"spec": setting.spec, "model": setting.model, "chunk": setting.chunk, "device": setting.device}
 
 
 def _numbers(measured: Measured, start: int, stop: int) -> dict[str, Any]:
