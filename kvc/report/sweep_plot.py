@@ -70,7 +70,8 @@ def _draw_positions(figure: "Figure", rows: Sequence[Row], stretches: Mapping[st
         kls = [max(part.mean_kl, _EXACT) for part in stretches[row.label]]
         axes.plot(middles, kls, color=_COLOURS[number % 7], marker=_MARKS[number % 8], markersize=4, label=row.label)
     for window in sorted({row.first + row.last for row in rows if row.retain}):
-        axes.axvline(window, color="#999999", linestyle="--", linewidth=1, label=f"{window:,} tokens: the twin's window")
+        label = f"{window:,} tokens: first and last together"
+        axes.axvline(window, color="#999999", linestyle="--", linewidth=1, label=label)
     axes.set_title("KL along the text, mean of each stretch")
     axes.set_xlabel("position in the text, tokens")
     _finish(axes, "KL to an fp32 cache, nats")

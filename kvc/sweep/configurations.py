@@ -111,10 +111,10 @@ def grid(
     encodings: Sequence[str], retain: Sequence[str], first: Sequence[int], last: Sequence[int], unit: Unit = "token"
 ) -> list[Configuration]:
     """Every encoding alone, and with every twin that keeps a token."""
-    windows = [(f, l) for f, l in product(sorted(set(first)), sorted(set(last))) if f + l]
+    windows = [pair for pair in product(sorted(set(first)), sorted(set(last))) if any(pair)]
     found = [Configuration(encoding) for encoding in encodings]
     for encoding, twin in product(encodings, retain):
-        found += [Configuration(encoding, Twin(twin, f, l, unit)) for f, l in windows]
+        found += [Configuration(encoding, Twin(twin, *window, unit)) for window in windows]
     return found
 
 

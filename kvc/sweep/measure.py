@@ -66,4 +66,5 @@ def _compared(logits: Sequence[Tensor], following: Tensor) -> list[Measured]:
 
 
 def _joined(parts: Sequence[Measured]) -> Measured:
-    return Measured(*(torch.cat([getattr(part, name) for part in parts]).cpu() for name in ("kl", "surprise", "agrees")))
+    names = ("kl", "surprise", "agrees")
+    return Measured(*(torch.cat([getattr(part, name) for part in parts]).cpu() for name in names))

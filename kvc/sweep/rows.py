@@ -33,7 +33,8 @@ class Setting:
 
     def digest(self, candidate: Candidate, reference: Candidate) -> str:
         """Of everything that the numbers of a row depend on."""
-        parts = (candidate.digest, reference.digest, self.weights, self.text.sha256, self.chunk, self.device, _versions())
+        given = (self.weights, self.text.sha256, self.chunk, self.device)
+        parts = (candidate.digest, reference.digest, *given, _versions())
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -50,9 +51,7 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def found_of(
-    setting: Setting, candidate: Candidate, digest: str, measured: Measured, reference: Measured
-) -> Found:
+def found_of(setting: Setting, candidate: Candidate, digest: str, measured: Measured, reference: Measured) -> Found:
     """The row of a configuration and its stretches."""
     at: dict[str, Any] = {"digest": digest} | _identity(candidate)
     row = Row(

@@ -35,9 +35,7 @@ class Sweep:
         return [digest for digest in self.candidates if digest not in files.found]
 
 
-def make_sweep(
-    spec: ResolvedSpec, configurations: Sequence[Configuration], setting: Setting, limits: Limits
-) -> Sweep:
+def make_sweep(spec: ResolvedSpec, configurations: Sequence[Configuration], setting: Setting, limits: Limits) -> Sweep:
     """Compile every configuration, and the reference; KvcError where there is no reference."""
     reference = compile_configuration(spec, REFERENCE, limits)
     candidates, refused = compile_all(spec, configurations, limits)
