@@ -1,8 +1,9 @@
 """`kvc sweep`: mean KL against bytes a token, and KL along the text. Needs the extra ``plot``."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvc.report.figure import write_figure
 from kvc.report.sweep_results import Row, Stretch
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _INCHES = (10.0, 6.0)
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito's
 _MARKS = "osD^vPX*"
+_LABELS = (((5, 4), "left"), ((-5, -9), "right"))  # of neighbours by turns: above on the right, below on the left
 _EXACT = 1e-12  # mean KL below which a cache is the reference's: it has no place on a log scale
 
 
@@ -51,16 +53,29 @@ def _draw_tradeoff(figure: "Figure", rows: Sequence[Row]) -> None:
     axes.plot(*places, color="#555555", linewidth=1, drawstyle="steps-post", zorder=1, label="Pareto front")
     tokens = f", {rows[0].tokens:,} tokens" if rows else ""
     axes.set_title(f"{rows[0].model if rows else ''}{tokens}; numbers: first/last tokens of the twin")
-    axes.set_xlabel("bytes a token, whole pages of the text")
+    axes.set_xlabel("bytes a token (log scale), whole pages of the text")
+    _scale_bytes(axes)
     _finish(axes, "mean KL to an fp32 cache, nats")
 
 
+def _scale_bytes(axes: "Axes") -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(LogLocator(2, subs=(1.0, 1.5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
 def _draw_family(axes: "Axes", number: int, rows: Sequence[Row]) -> None:
+    rows = sorted(rows, key=lambda row: (row.effective_bytes_per_token, row.mean_kl))
     sizes, kls = [row.effective_bytes_per_token for row in rows], [row.mean_kl for row in rows]
     axes.scatter(sizes, kls, color=_COLOURS[number % 7], marker=_MARKS[number % 8], label=rows[0].family, zorder=2)
-    for row, place in zip(rows, zip(sizes, kls, strict=True), strict=True):
-        if row.retain:
-            axes.annotate(f"{row.first}/{row.last}", place, (4, 4), textcoords="offset points", fontsize=7)
+    if rows[0].retain:
+        for row, (offset, align) in zip(rows, cycle(_LABELS), strict=False):
+            place = (row.effective_bytes_per_token, row.mean_kl)
+            style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "ha": align}
+            axes.annotate(f"{row.first}/{row.last}", place, offset, **style)
 
 
 def _draw_positions(figure: "Figure", rows: Sequence[Row], stretches: Mapping[str, Sequence[Stretch]]) -> None:
@@ -78,7 +93,10 @@ def _draw_positions(figure: "Figure", rows: Sequence[Row], stretches: Mapping[st
 
 
 def _finish(axes: "Axes", label: str) -> None:
+    from matplotlib.ticker import FuncFormatter
+
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda kl, _: f"{kl:g}"))
     axes.set_ylabel(label)
     axes.grid(which="major", color="#DDDDDD", linewidth=0.6)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.11), frameon=False, ncols=4)
