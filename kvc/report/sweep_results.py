@@ -36,7 +36,7 @@ class _Record:
     @classmethod
     def parse(cls, line: dict[str, str]) -> Self:
         """The inverse of the CSV writer; ValueError for a value of another type."""
-        kinds = {field.name: field.type for field in fields(cls)}  # type: ignore[arg-type]
+        kinds: dict[str, Any] = {field.name: field.type for field in fields(cls)}  # type: ignore[arg-type]
         return cls(**{name: kinds[name](value) for name, value in line.items()})
 
 
