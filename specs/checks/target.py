@@ -68,12 +68,16 @@ def _memory(spec: Spec) -> Iterator[Hit]:
 
 
 def _passes(spec: Spec) -> Iterator[Hit]:
-    available = [row.name for row in PASSES if row.available]
-    known = {row.name for row in PASSES}
     for index, name in enumerate(spec.compile.require):
-        if name not in available:
-            message = f"pass `{name}` is not available yet" if name in known else f"unknown pass `{shortened(name)}`"
-            yield Hit(("compile", "require", index), message, nearest(name, available, "passes"))
+        if name not in PASSES:
+            message = f"unknown pass `{shortened(name)}`"
+            yield Hit(("compile", "require", index), message, nearest(name, PASSES, "passes"))
+
+
+def _engine_context(spec: Spec) -> Iterator[Hit]:
+    if spec.attention.kernel == "engine" and spec.attention.context == "fp8":
+        message = "`context: fp8` is computed by kvc's attention, and the engine brings its own"
+        yield Hit(("attention", "context"), message, "remove `context` and `scales`, or write `kernel: kvc`")
 
 
 RULES: tuple[Rule, ...] = (
@@ -83,5 +87,6 @@ RULES: tuple[Rule, ...] = (
     Rule("KVC119", "required passes exist", _passes),
     Rule("KVC122", "memory is left for the cache", _memory),
     Rule("KVC126", "the table of rotary embeddings is bounded", _rope_table),
+    Rule("KVC161", "an engine's attention has no fp8 context of kvc's", _engine_context),
     Rule("KVC123", "a step holds one token of each sequence", _step_size),
 )

@@ -2,42 +2,27 @@
 
 import pytest
 import torch
-from cache_harness import run_step
+from cache_harness import layers, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixed_caches import KINDS_AND_PAIRS, artifact, equal, every_row, new_cache, pool_bytes, retained, spec_text
+from mixed_caches import (
+    KINDS_AND_PAIRS,
+    artifact,
+    equal,
+    every_row,
+    new_cache,
+    play,
+    pool_bytes,
+    retained,
+    schedules,
+    spec_text,
+)
 
 from kvc.runtime.batch import Request
 
 each_pair = pytest.mark.parametrize(("kind", "low", "high"), KINDS_AND_PAIRS)
 pages = st.sampled_from([1, 2, 4, 16])
 retained_tokens = st.one_of(st.integers(0, 6), st.integers(7, 40))
-
-
-@st.composite
-def schedules(draw):
-    """Steps of up to three sequences: chunks of context, then generation of one to three tokens, some rolled back."""
-    count = draw(st.integers(1, 3))
-    steps = []
-    for _ in range(draw(st.integers(2, 5))):
-        generating = draw(st.lists(st.sampled_from(range(count)), unique=True))
-        tokens = draw(st.integers(1, 3))
-        step = [(name, draw(st.integers(1, 12)), "context") for name in range(count) if name not in generating]
-        step += [(name, tokens, "generation") for name in generating]
-        steps.append((step, {name: draw(st.integers(0, n)) for name, n, phase in step if phase == "generation"}))
-    return steps
-
-
-def play(cache, schedule):
-    """Outputs of every step; the cache is left with its sequences."""
-    outs = []
-    for step, accepted in schedule:
-        for name, _, _ in step:
-            if name not in cache.manager.sequences:
-                cache.admit(name)
-        requests = [Request(name, tokens, phase) for name, tokens, phase in step]
-        outs.append(run_step(cache, requests, accepted))
-    return outs
 
 
 @each_pair
@@ -86,6 +71,26 @@ def test_the_page_size_does_not_change_single_tokens(kind, low, high, schedule, 
     caches = [new_cache(spec_text(kind, low, retained(first, last + 1, high), page=page)) for page in (1, 4, 16)]
     outs = [play(cache, schedule) for cache in caches]
     assert equal(outs[0], outs[1]) and equal(outs[0], outs[2])
+
+
+@each_pair
+def test_strided_inputs(kind, low, high):
+    """Inputs as slices of wider projections give the bits of contiguous ones."""
+    text, steps = spec_text(kind, low, retained(5, 9, high)), [(11, "context"), (2, "generation")]
+    apart, strided = new_cache(text, passes=0), new_cache(text)
+    for cache in (apart, strided):
+        cache.admit("a")
+    for tokens, phase in steps:
+        start = apart.manager.committed("a")
+        opened = [cache.begin([Request("a", tokens, phase)]) for cache in (apart, strided)]
+        for layer in layers(apart):
+            inputs = rows(apart, "a", layer, start, tokens)
+            wide = [torch.cat((x, x), 1)[:, : x.shape[1]] if x.shape[1] > 1 else torch.cat((x, x), 2) for x in inputs]
+            wide = [x[..., : y.shape[-1]] for x, y in zip(wide, inputs, strict=True)]
+            assert any(not x.is_contiguous() for x in wide)
+            assert torch.equal(apart.layer(layer, *inputs), strided.layer(layer, *wide))
+        apart.commit(opened[0]), strided.commit(opened[1])
+    assert equal(pool_bytes(apart), pool_bytes(strided))
 
 
 def test_nothing_retained_is_no_twin():
