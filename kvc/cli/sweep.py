@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -172,12 +172,12 @@ def _draw(made: "Sweep", files: "ResultFiles", out: Path) -> list[Path]:
     return paths
 
 
-def _report(made: "Sweep", files: "ResultFiles", output_format: Literal["text", "json"], drawn: list[Path]) -> None:
+def _report(made: "Sweep", files: "ResultFiles", output_format: SweepFormat, drawn: list[Path]) -> None:
     from kvc.report.json_text import json_text
     from kvc.report.sweep_table import sweep_json, sweep_table
 
     skipped = [(one.family, one.configurations, one.finding) for one in made.refused]
     rows = made.rows(files)
-    print(json_text(sweep_json(rows, skipped)) if output_format == "json" else sweep_table(rows, skipped))
+    print(json_text(sweep_json(rows, skipped)) if output_format is SweepFormat.json else sweep_table(rows, skipped))
     for path in (files.table, files.positions, *drawn):
         print(f"wrote {path}", file=sys.stderr)

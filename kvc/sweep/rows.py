@@ -17,6 +17,11 @@ from kvc.sweep.measure import Measured
 from kvc.sweep.text import Text
 
 STRETCHES = 32  # parts of the text in positions.csv at most
+_VERSIONS: dict[str, Any] = {
+    "kvc": kvc.__version__,
+    "torch": torch.__version__,
+    "transformers": transformers.__version__,
+}
 _WEIGHTS = ("config.json", "*.safetensors")
 
 
@@ -34,12 +39,8 @@ class Setting:
     def digest(self, candidate: Candidate, reference: Candidate) -> str:
         """Of everything that the numbers of a row depend on."""
         given = (self.weights, self.text.sha256, self.chunk, self.device)
-        parts = (candidate.digest, reference.digest, *given, _versions())
+        parts = (candidate.digest, reference.digest, *given, _VERSIONS)
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
-def _versions() -> dict[str, str]:
-    return {"kvc": kvc.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
 
 
 def weights_digest(folder: Path) -> str:
@@ -58,7 +59,7 @@ def found_of(setting: Setting, candidate: Candidate, digest: str, measured: Meas
         **at,
         **_bytes(candidate, setting.text.tokens),
         **_setting(setting),
-        **_versions(),
+        **_VERSIONS,
         unit=candidate.configuration.twin.unit if candidate.configuration.twin else "",
         scales=candidate.scales,
         **_numbers(measured, 0, setting.text.tokens),
