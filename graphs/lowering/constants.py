@@ -34,6 +34,8 @@ class Constants:
         if run.retain:
             twin = run.retain
             bound |= self._scales(layer, twin.scales, _codecs(twin.encoding, twin.scales), "twin_")
+        if run.kernel == "engine":  # rows come after RoPE, and nothing is computed of them
+            return bound
         bound |= self._scales(layer, run.context.scales, dict.fromkeys(run.context.scales.fields, "fp8"), "context_")
         rope = run.shape.rope
         return bound | ({"table.rope": self._rope(rope)} if rope else {}) | self._weights(layer, run)

@@ -50,7 +50,7 @@ class LayerLowering:
         self.source = f"{self.run.source.path}:{self.run.source.line}"
         self.b = GraphBuilder(name)
         self.dtype = ACTIVATION_DTYPES[signature.dtype]
-        self.inputs = {key: self.b.placeholder("input", key, self.dtype, ("T", *dims)) for key, dims in inputs.items()}
+        self.inputs = {key: self._input(key, dims) for key, dims in inputs.items()}
         self.pool = self.b.placeholder("pool", "history", torch.uint8, ("P", signature.buffers["history"].page_bytes))
         self.scales = self._scales(self.encoding)
         self.twin = self._twin(signature)
@@ -58,6 +58,9 @@ class LayerLowering:
         self.weights = {key: self.b.placeholder("weight", key, self.dtype, shape) for key, shape in weights.items()}
         self.context_scales = {key: self.scale(f"context_{key}") for key in self._context_fields()}
         self.step: StepValues = derive_step_values(self.b, signature, self.source)
+
+    def _input(self, name: str, dims: tuple[int, ...]) -> Node:
+        return self.b.placeholder("input", name, self.dtype, ("T", *dims))
 
     def _context_fields(self) -> tuple[str, ...]:
         return tuple(self.run.context.scales.fields) if self.run.context.dtype == "fp8" else ()
