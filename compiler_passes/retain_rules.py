@@ -31,9 +31,9 @@ def _unread_twins(program: Program) -> Iterator[tuple[str, str]]:
     for (name, phase), graph in program.graphs.items():
         key = signature_of(name), phase
         read[key] = read.get(key, False) or any(_read(call) is not None for call in graph.calls)
-    for (signature, phase), is_read in read.items():
+    for (signature, of_phase), is_read in read.items():
         if not is_read and _wanted(program, signature) is not None:
-            yield f"{signature}.{phase}", "retains rows and reads no twin: all would come from the history"
+            yield f"{signature}.{of_phase}", "retains rows and reads no twin: all would come from the history"
 
 
 def _wanted(program: Program, signature: str) -> dict[str, Any] | None:
