@@ -79,7 +79,9 @@ def main() -> None:
         pools = zip(engine.pools.tensors.values(), own.pools.tensors.values(), strict=True)
         equal = all(torch.equal(one, other) for one, other in pools)
         phases = " and ".join(f"{request.tokens} tokens of {request.id} ({request.phase})" for request in requests)
-        print(f"{phases}: outputs differ by less than 1e-5: {bool(difference.abs().max() < 1e-5)}; pools equal: {equal}")
+        print(
+            f"{phases}: outputs differ by less than 1e-5: {bool(difference.abs().max() < 1e-5)}; pools equal: {equal}"
+        )
 
 
 if __name__ == "__main__":

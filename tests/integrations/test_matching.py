@@ -49,7 +49,7 @@ def test_a_program_without_attention_is_refused(tmp_path: Path) -> None:
     """transformers brings no attention over staging."""
     model = make_model("llama-scaled-rope-tied")
     artifact = compiled(tmp_path, spec_values(model.config) | {"attention": {"kernel": "engine"}})
-    assert messages(model, artifact) == ["attention.kernel of layers 0-1 is engine in the spec and kvc in the model"]
+    assert messages(model, artifact) == ["attention.kernel of layers 0-3 is engine in the spec and kvc in the model"]
 
 
 CHANGES = {
