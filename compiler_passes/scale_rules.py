@@ -1,6 +1,9 @@
-"""One encoding, one page size and one scale operand a field for all who write and read a pool, in every phase."""
+"""One encoding, one page size and one scale operand a field for all who write and read a pool, in every phase.
 
-from collections.abc import Iterator
+A call may reach into two pools, a history and its twin; it says apart how the rows of each are stored.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,21 +30,25 @@ class Storage:
     scales: tuple[str, ...]
 
 
-def storage_of(call: Node) -> Storage:
+def storage_of(call: Node, pool: Node) -> Storage:
     """What a call that accesses a pool says about the rows in it."""
     tokens: Any = call.kwargs.get("tokens_per_page")
     planes = argument(call, "planes")
     if planes is not None:
         return _of_planes(planes, tokens)
-    gathered = argument(call, "scales")
-    scales = gathered if gathered is not None else tuple(argument(call, name) for name in _field_scales(call))
-    encodings = frozenset({str(call.kwargs["encoding"])} if "encoding" in call.kwargs else ())
-    return Storage(encodings, tokens, tuple(map(_scale_name, scales)))
+    beside = argument(call, "twin") is pool and takes(call, "pool")
+    encoding = call.kwargs.get("twin_encoding" if beside else "encoding")
+    encodings = frozenset({str(encoding)} if encoding is not None else ())
+    return Storage(encodings, tokens, tuple(map(_scale_name, _scales_of(call, beside))))
 
 
-def _field_scales(call: Node) -> tuple[str, ...]:
-    """The arguments for the scales of a row's fields: attention has scales of its operands beside them."""
-    return ("latent_scale", "rope_scale") if takes(call, "latent_scale") else ("k_scale", "v_scale")
+def _scales_of(call: Node, beside: bool) -> Sequence[Node | None]:
+    """The scales of a row's fields in a pool, or in the twin ``beside`` it."""
+    name = "scales" if takes(call, "scales") and not beside else "twin_scales"
+    if takes(call, name):
+        return argument(call, name)  # type: ignore[no-any-return]
+    fields = ("latent", "rope") if takes(call, "latent_scale") else ("k", "v")
+    return [argument(call, f"{field}_twin_scale" if beside else f"{field}_scale") for field in fields]
 
 
 def _of_planes(planes: Any, tokens: int | None) -> Storage:
@@ -94,7 +101,7 @@ def _pools_of(graph: Graph) -> dict[str, Storage]:
 def _accesses(graph: Graph) -> Iterator[tuple[Node, str, str, Storage]]:
     for node in graph.calls:
         for pool, kind in accesses(node):
-            yield node, kind, qualified_name(pool), storage_of(node)
+            yield node, kind, qualified_name(pool), storage_of(node, pool)
 
 
 def _narrowed(first: Storage, now: Storage) -> Storage:

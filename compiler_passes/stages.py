@@ -28,16 +28,22 @@ PLAIN_OPS = frozenset(
         "kvc.expand_mla",
         "kvc.gather_rows",
         "kvc.gqa_context",
+        "kvc.gqa_context_gathered",
         "kvc.gqa_decode",
+        "kvc.gqa_decode_gathered",
         "kvc.merge_states",
         "kvc.mla_context",
+        "kvc.mla_context_gathered",
         "kvc.mla_decode",
+        "kvc.mla_decode_gathered",
+        "kvc.overlay_retained_rows",
         "kvc.project_heads",
         "kvc.rope",
+        "kvc.store_retained_rows",
         "kvc.store_rows",
     }
 )
-FUSED_OPS = frozenset({"kvc.append_gqa", "kvc.append_mla", "kvc.rope_quantize"})
+FUSED_OPS = frozenset({"kvc.append_gqa", "kvc.append_mla", "kvc.gather_mixed_rows", "kvc.rope_quantize"})
 
 PROLOGUE_OPS = STEP_OPS
 LAYER_OPS: dict[Stage, frozenset[str]] = {
@@ -58,6 +64,7 @@ LAYER_ROLES: dict[Stage, frozenset[str]] = {
 # Schema argument -> the role of the placeholder it must be, whatever the op.
 ARGUMENT_ROLES = {
     "pool": "pool",
+    "twin": "pool",
     "table": "table",
     "scale": "scale",
     "k_scale": "scale",
@@ -66,6 +73,8 @@ ARGUMENT_ROLES = {
     "latent_scale": "scale",
     "rope_scale": "scale",
     "scales": "scale",
+    "twin_scales": "scale",
+    **{f"{field}_twin_scale": "scale" for field in ("k", "v", "latent", "rope")},
     "w_uk": "weight",
     "w_uv": "weight",
 }

@@ -4,15 +4,14 @@ from collections.abc import Iterable, Iterator
 
 import torch.fx
 
-from kvc.compiler_passes.effects import argument, operands, takes
+from kvc.compiler_passes.effects import argument, is_mutating, operands, takes
 from kvc.graphs.graph import Graph, is_op, qualified_name
 from kvc.graphs.program import Program
 
 Node = torch.fx.Node
 
-# Schema argument for a pool -> the arguments that say where in it. `store_retained_rows` has no pool but the twin.
+# Schema argument for a pool -> the arguments that say where in it.
 _PLACES = {"pool": ("page_table", "rows"), "twin": ("twin_table", "twin_rows")}
-_OF_TWIN_ALONE = (*_PLACES["twin"], "rows")
 
 
 def tables_are_of_the_pools(program: Program, before: Program | None) -> Iterator[tuple[str, str]]:
@@ -34,11 +33,18 @@ def _uses(graph: Graph) -> Iterator[tuple[Node, Node]]:
         for call in graph.calls
         for name in _PLACES
         for pool in operands(argument(call, name))
-        for where in (_PLACES[name] if name == "pool" or takes(call, "pool") else _OF_TWIN_ALONE)
+        for where in _places(call, name)
         for place in operands(argument(call, where))
         if pool.meta.get("role") == "pool"
     )
     yield from dict.fromkeys(pairs)
+
+
+def _places(call: Node, name: str) -> tuple[str, ...]:
+    """`rows` says where, unless they are gathered ones; a store that knows no pool but the twin writes there."""
+    if name == "twin" and not takes(call, "pool"):
+        return (*_PLACES[name], *(("rows",) if is_mutating(call) else ()))
+    return _PLACES[name]
 
 
 def _pools_of(nodes: Iterable[Node], prologue: Graph | None) -> set[int]:

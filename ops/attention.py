@@ -1,13 +1,6 @@
 """Causal attention of one sequence in fp32, shared by the attention ops."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import accumulate
-
 import torch
-
-from kvc.ops.codecs import RowFormat
-from kvc.ops.paging import read_pages
 
 # Scores held at once, in elements: 64 MiB of fp32. A block of queries shrinks as the keys grow, so memory is bounded.
 _SCORES = 1 << 24
@@ -71,36 +64,3 @@ def _broken_rows(v: torch.Tensor, first: int) -> list[int]:
     """Rows from ``first`` on that hold NaN or Inf."""
     finite = v[:, first:].isfinite().all(-1).all(0)
     return [first + row for row, good in enumerate(finite.tolist()) if not good]
-
-
-@dataclass(frozen=True)
-class History:
-    """The paged rows of a batch: what is needed to read a sequence's rows in fp32."""
-
-    pool: torch.Tensor
-    page_table: torch.Tensor
-    format: RowFormat
-    scales: tuple[torch.Tensor | None, ...]
-    tokens_per_page: int
-
-    def read(self, sequence: int, start: int, stop: int) -> tuple[list[torch.Tensor], Callable[[int], int]]:
-        """Held rows in ``[start, stop)``, f32 [heads, L, dim] a field, and how many of them lie below a position.
-
-        ``start`` is a multiple of the page. Other bytes of the pages are dropped before anything is multiplied, so
-        they can hold anything.
-        """
-        first = start // self.tokens_per_page
-        pages = self.page_table[sequence, first : -(-stop // self.tokens_per_page)].tolist()
-        starts = list(accumulate((self._rows(page, first + i, stop) for i, page in enumerate(pages)), initial=0))
-        held = torch.tensor([page for page in pages if page >= 0], dtype=torch.int32, device=self.pool.device)
-        planes = read_pages(self.pool, held, self.format.layout(self.tokens_per_page))
-        values = [x.flatten(1, 2)[:, : starts[-1]] for x in self.format.decode(planes, self.scales)]
-
-        def held_below(position: int) -> int:
-            page, offset = divmod(max(0, position - start), self.tokens_per_page)
-            return min(starts[page] + offset, starts[min(page + 1, len(pages))])
-
-        return values, held_below
-
-    def _rows(self, page: int, index: int, stop: int) -> int:
-        return min(self.tokens_per_page, stop - index * self.tokens_per_page) if page >= 0 else 0

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 
 from kvc.ops.codecs import MLA, RowFormat, row_fields, row_format
-from kvc.ops.example_inputs import Shape, normal, page_table, rows, scale_for, whole
+from kvc.ops.example_inputs import Shape, lengths, normal, page_table, rows, scale_for, whole
 from kvc.ops.paging import write_planes
 
 
@@ -59,3 +59,11 @@ def pool(shape: Shape) -> torch.Tensor:
 def cache(shape: Shape) -> tuple[torch.Tensor, torch.Tensor]:
     """Pool and page table."""
     return pool(shape), page_table(shape)
+
+
+def gathered(shape: Shape) -> list[torch.Tensor]:
+    """Latent and rope of every row as kvc::gather_rows reads them, in the activation dtype."""
+    how = {"encoding": shape.encoding, "tokens_per_page": shape.tokens_per_page, "dtype": shape.dtype}
+    sizes = {"fields": list(MLA), "heads": [1, 1], "dims": [shape.latent_dim, shape.rope_dim]}
+    args = (*cache(shape), lengths(shape), list(scales(shape)))
+    return torch.ops.kvc.gather_rows.default(*args, **how, **sizes)  # type: ignore[no-any-return]

@@ -21,13 +21,15 @@ def check_range(op: str, argument: str, values: torch.Tensor, low: int, high: in
         )
 
 
-def check_write_rows(op: str, rows: torch.Tensor, num_rows: int) -> None:
+def check_write_rows(op: str, rows: torch.Tensor, num_rows: int, argument: str = "rows") -> None:
     """Raise unless the write rows are in ``[-1, num_rows)`` (KVC552) and those that are not -1 differ (KVC553)."""
-    check_range(op, "rows", rows, -1, num_rows)
+    check_range(op, argument, rows, -1, num_rows)
     written = [row for row in rows.tolist() if row >= 0]
     if len(set(written)) != len(written):
         row, times = Counter(written).most_common(1)[0]
-        raise fail("KVC553", f"kvc::{op}: rows: write row {row} is given {times} times", help="give each row once")
+        raise fail(
+            "KVC553", f"kvc::{op}: {argument}: write row {row} is given {times} times", help="give each row once"
+        )
 
 
 def check_starts(op: str, argument: str, starts: torch.Tensor, total: int) -> None:

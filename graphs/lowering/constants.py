@@ -12,6 +12,10 @@ from kvc.ops.rope_table import rope_table, table_digest
 from kvc.specs.resolved import LayerRun, MlaShape, Rope, ScaleSource
 
 
+def _codecs(encoding: str, scales: ScaleSource) -> dict[str, str]:
+    return {field: ENCODINGS[encoding].codec_of(field) for field in scales.fields}
+
+
 class Constants:
     """The constants of a program; ``of_layer`` makes those of a layer as needed.
 
@@ -25,9 +29,11 @@ class Constants:
 
     def of_layer(self, run: LayerRun, offset: int) -> dict[str, str]:
         """Placeholder -> constant id for layer ``run.first + offset``."""
-        layer, encoding = run.first + offset, ENCODINGS[run.encoding]
-        codecs = {field: encoding.codec_of(field) for field in run.scales.fields}
-        bound = self._scales(layer, run.scales, codecs, "")
+        layer = run.first + offset
+        bound = self._scales(layer, run.scales, _codecs(run.encoding, run.scales), "")
+        if run.retain:
+            twin = run.retain
+            bound |= self._scales(layer, twin.scales, _codecs(twin.encoding, twin.scales), "twin_")
         bound |= self._scales(layer, run.context.scales, dict.fromkeys(run.context.scales.fields, "fp8"), "context_")
         rope = run.shape.rope
         return bound | ({"table.rope": self._rope(rope)} if rope else {}) | self._weights(layer, run)

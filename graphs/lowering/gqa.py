@@ -1,5 +1,7 @@
 """Lowering of `gqa` layers with full coverage: RoPE, encode, store, attend."""
 
+from typing import Any
+
 from kvc.graphs.graph import Graph
 from kvc.graphs.lowering.layer import LayerLowering, Node
 from kvc.graphs.lowering.signature import Signature
@@ -25,25 +27,36 @@ class GqaLowering(LayerLowering):
         """Own rows as computed, cached rows from the pool."""
         q, k, v = self._stored()
         step, scales = self.step, (self.scales["k"], self.scales["v"])
-        out, _ = self.call(
+        if self.twin:
+            return self._finished(
+                "gqa_context_gathered",
+                *(q, k, v, self.gathered(step.committed), step.page_table, step.committed, step.query_starts),
+                tokens_per_page=self.run.tokens_per_page,
+            )
+        return self._finished(
             "gqa_context",
             *(q, k, v, self.pool, step.page_table, step.committed, step.query_starts, *scales),
-            softmax_scale=self.shape.softmax_scale,
             **self.history(),
         )
-        return self.b.finish({"out": out})
 
     def generation(self) -> Graph:
         """All rows, the step's own among them, as stored."""
         q, _, _ = self._stored()
-        out, _ = self.call(
+        step = self.step
+        if self.twin:
+            rows = self.gathered(step.lengths)
+            size = self.run.tokens_per_page
+            return self._finished("gqa_decode_gathered", q, rows, step.page_table, step.lengths, tokens_per_page=size)
+        return self._finished(
             "gqa_decode",
-            *(q, self.pool, self.step.page_table, self.step.lengths, self.scales["k"], self.scales["v"]),
+            *(q, self.pool, step.page_table, step.lengths, self.scales["k"], self.scales["v"]),
             kv_heads=self.shape.kv_heads,
             v_head_dim=self.shape.v_head_dim,
-            softmax_scale=self.shape.softmax_scale,
             **self.history(),
         )
+
+    def _finished(self, attention: str, *operands: Any, **attributes: Any) -> Graph:
+        out, _ = self.call(attention, *operands, softmax_scale=self.shape.softmax_scale, **attributes)
         return self.b.finish({"out": out})
 
 

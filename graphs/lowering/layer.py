@@ -1,22 +1,38 @@
 """What the graphs of every layer kind share: placeholders, RoPE, and the store of a step's rows."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.fx
 
-from kvc.encodings import ENCODINGS
+from kvc.encodings import ENCODINGS, Encoding
 from kvc.graphs.builder import GraphBuilder
 from kvc.graphs.lowering.signature import Signature
 from kvc.graphs.lowering.step import StepValues, derive_step_values
 from kvc.ops.axes import ACTIVATION_DTYPES
 from kvc.ops.codecs import row_format
+from kvc.specs.resolved import Retained
 
 Node = torch.fx.Node
 Weights = Mapping[str, tuple[int, ...]]  # name -> shape
 _NO_WEIGHTS: Weights = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Twin:
+    """The twin of a layer: its pool, a scale operand a field, and what is kept in it."""
+
+    pool: Node
+    scales: tuple[Node | None, ...]
+    retain: Retained
+
+    @property
+    def retained(self) -> dict[str, Any]:
+        """Attributes of an op that reads the twin."""
+        return {"first": self.retain.first, "last": self.retain.last, "unit": self.retain.unit}
 
 
 class LayerLowering:
@@ -36,7 +52,8 @@ class LayerLowering:
         self.dtype = ACTIVATION_DTYPES[signature.dtype]
         self.inputs = {key: self.b.placeholder("input", key, self.dtype, ("T", *dims)) for key, dims in inputs.items()}
         self.pool = self.b.placeholder("pool", "history", torch.uint8, ("P", signature.buffers["history"].page_bytes))
-        self.scales = self._scales()
+        self.scales = self._scales(self.encoding)
+        self.twin = self._twin(signature)
         self.table = self._rope_table()
         self.weights = {key: self.b.placeholder("weight", key, self.dtype, shape) for key, shape in weights.items()}
         self.context_scales = {key: self.scale(f"context_{key}") for key in self._context_fields()}
@@ -45,11 +62,18 @@ class LayerLowering:
     def _context_fields(self) -> tuple[str, ...]:
         return tuple(self.run.context.scales.fields) if self.run.context.dtype == "fp8" else ()
 
-    def _scales(self) -> dict[str, Node | None]:
+    def _scales(self, encoding: Encoding, prefix: str = "") -> dict[str, Node | None]:
         """The scale operand that each field of a row is stored under."""
         names = tuple(field.name for field in self.fields)
-        own = {name: self.scale(name) for name in self.encoding.scale_fields(names)}
-        return {name: own.get(self.encoding.scale_field(name, names)) for name in names}
+        own = {name: self.scale(prefix + name) for name in encoding.scale_fields(names)}
+        return {name: own.get(encoding.scale_field(name, names)) for name in names}
+
+    def _twin(self, signature: Signature) -> Twin | None:
+        retain = self.run.retain
+        if retain is None:
+            return None
+        pool = self.b.placeholder("pool", "twin", torch.uint8, ("Q", signature.buffers["twin"].page_bytes))
+        return Twin(pool, tuple(self._scales(ENCODINGS[retain.encoding], "twin_").values()), retain)
 
     def scale(self, name: str) -> Node:
         """Declare a scale operand."""
@@ -69,14 +93,19 @@ class LayerLowering:
         return self.call("rope", x, self.table, self.step.positions, layout=rope.layout) if rope else x
 
     def store(self, *values: Node) -> None:
-        """Encode this step's rows, one value a field, and write them to the history."""
+        """Encode this step's rows, one value a field, and write them to the history and to a twin."""
         encoded = [
             self._encode(field.name, value, scale)
             for field, value, scale in zip(self.fields, values, self.scales.values(), strict=True)
         ]
         row = row_format("lowering", self.encoding.name, self.fields)
         planes = [self._joined([encoded[field][part] for field, part in parts]) for parts in row.planes]
-        self.call("store_rows", self.pool, planes, self.step.rows, tokens_per_page=self.run.tokens_per_page)
+        rows, size = self.step.write_rows, self.run.tokens_per_page
+        self.call("store_rows", self.pool, planes, rows["history"], tokens_per_page=size)
+        if self.twin:
+            names, how = [field.name for field in self.fields], {"encoding": self.twin.retain.encoding}
+            operands = (self.twin.pool, list(values), rows["twin"], None, None, list(self.twin.scales))
+            self.call("store_retained_rows", *operands, **how, fields=names, tokens_per_page=size)
 
     def _encode(self, field: str, value: Node, scale: Node | None) -> tuple[Node, ...]:
         made = self.call(f"quantize_{self.encoding.codec_of(field)}", value, scale)
@@ -85,6 +114,24 @@ class LayerLowering:
     def _joined(self, parts: list[Node]) -> Node:
         """One plane of whole rows, where an encoding keeps parts together."""
         return parts[0] if len(parts) == 1 else self.b.call("aten.cat", parts, source=self.source, dim=-1)
+
+    def gathered(self, lengths: Node) -> list[Node]:
+        """Rows below ``lengths`` of history and twin, [B, L, heads, dim] a field.
+
+        In fp32, so that nothing is rounded that attention which reads the pages would not round.
+        """
+        fields, size, step = self._field_sizes(), self.run.tokens_per_page, self.step
+        operands = (self.pool, step.page_table, lengths, list(self.scales.values()))
+        rows = self.call("gather_rows", *operands, **self.history(), **fields, dtype=torch.float32)
+        if self.twin is None:
+            return list(rows)
+        twin = (self.twin.pool, step.page_tables["twin"], lengths, step.committed, list(self.twin.scales))
+        how = {"encoding": self.twin.retain.encoding, "fields": fields["fields"], "tokens_per_page": size}
+        return list(self.call("overlay_retained_rows", list(rows), *twin, **how, **self.twin.retained))
+
+    def _field_sizes(self) -> dict[str, list[Any]]:
+        names, heads, dims = zip(*((field.name, field.heads, field.dim) for field in self.fields), strict=True)
+        return {"fields": list(names), "heads": list(heads), "dims": list(dims)}
 
     def history(self) -> dict[str, Any]:
         """Attributes of an op that reads the history."""

@@ -6,6 +6,8 @@ from kvc.graphs.lowering.signature import Signature
 from kvc.graphs.program import Phase
 from kvc.specs.resolved import MlaShape
 
+Operands = tuple[Node | None, ...]
+
 
 class MlaLowering(LayerLowering):
     """Emits one layer graph.
@@ -37,19 +39,22 @@ class MlaLowering(LayerLowering):
         q_rope, k_rope = self._stored()
         weights = tuple(self.weights.values())
         k, v = self.call("expand_mla", self.inputs["latent"], k_rope, *weights, None, None, None)
-        queries = (self._operand("q", x) for x in (self.inputs["q_nope"], q_rope))
-        step = self.step
-        out, _ = self.call(
-            "mla_context",
-            *(*queries, self._operand("k", k), self._operand("v", v)),
-            *(self.pool, step.page_table, step.committed, step.query_starts, *weights),
-            *(self.scales["latent"], self.scales["rope"]),
-            *(self.context_scales.get(name) for name in "qkv"),
-            chunk_tokens=self.chunk_tokens,
-            softmax_scale=self.shape.softmax_scale,
-            **self.history(),
-        )
+        own = (*(self._operand("q", x) for x in (self.inputs["q_nope"], q_rope)), self._operand("k", k))
+        own = (*own, self._operand("v", v))
+        out, _ = self._attended(own, weights, tuple(self.context_scales.get(name) for name in "qkv"))
         return self.b.finish({"out": out})
+
+    def _attended(self, own: Operands, weights: Operands, context_scales: Operands) -> tuple[Node, Node]:
+        """Context attention of own rows over the cached ones, from the pages or, with a twin, gathered."""
+        step = self.step
+        how = {"chunk_tokens": self.chunk_tokens, "softmax_scale": self.shape.softmax_scale}
+        rest = (step.page_table, step.committed, step.query_starts, *weights)
+        if self.twin:
+            operands = (*own, self.gathered(step.committed), *rest, *context_scales)
+            size = self.run.tokens_per_page
+            return self.call("mla_context_gathered", *operands, **how, tokens_per_page=size)  # type: ignore[no-any-return]
+        scales = (self.scales["latent"], self.scales["rope"])
+        return self.call("mla_context", *own, self.pool, *rest, *scales, *context_scales, **how, **self.history())  # type: ignore[no-any-return]
 
     def _operand(self, name: str, value: Node) -> Node:
         """An operand of context attention, quantized where that is asked for."""
@@ -60,14 +65,18 @@ class MlaLowering(LayerLowering):
         """All rows, the step's own among them, as stored; heads meet them in the latent's space."""
         q_rope, _ = self._stored()
         q_latent = self.call("project_heads", self.inputs["q_nope"], self.weights["w_uk"])
-        out, _ = self.call(
-            "mla_decode",
-            *(q_latent, q_rope, self.pool, self.step.page_table, self.step.lengths),
-            *(self.scales["latent"], self.scales["rope"]),
-            softmax_scale=self.shape.softmax_scale,
-            **self.history(),
-        )
+        out, _ = self._decoded(q_latent, q_rope)
         return self.b.finish({"out": self.call("project_heads", out, self.weights["w_uv"])})
+
+    def _decoded(self, q_latent: Node, q_rope: Node) -> tuple[Node, Node]:
+        step, how = self.step, {"softmax_scale": self.shape.softmax_scale}
+        if self.twin:
+            operands = (q_latent, q_rope, self.gathered(step.lengths), step.page_table, step.lengths)
+            size = self.run.tokens_per_page
+            return self.call("mla_decode_gathered", *operands, **how, tokens_per_page=size)  # type: ignore[no-any-return]
+        operands = (q_latent, q_rope, self.pool, step.page_table, step.lengths)
+        scales = (self.scales["latent"], self.scales["rope"])
+        return self.call("mla_decode", *operands, *scales, **how, **self.history())  # type: ignore[no-any-return]
 
 
 def lower_mla(name: str, signature: Signature, phase: Phase) -> Graph:

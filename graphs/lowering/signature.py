@@ -1,10 +1,10 @@
 """What makes two layers share a graph, and the constants that differ between them."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kvc.plan.types import Buffer, Plan
-from kvc.specs.resolved import LayerRun, ResolvedSpec
+from kvc.specs.resolved import LayerRun, ResolvedSpec, ScaleSource
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,15 @@ class Signature:
         run = self.run
         stored = (run.encoding, run.scales.fields, run.tokens_per_page)
         context = (run.context.dtype, run.context.scales.fields)
+        retain = run.retain and (replace(run.retain, scales=ScaleSource("none")), run.retain.scales.fields)
         pools = tuple((role, buffer.pool) for role, buffer in self.buffers.items())
-        return run.shape, run.coverage, stored, context, run.domain, pools, self.dtype, self.chunk_tokens
+        return run.shape, run.coverage, stored, retain, context, run.domain, pools, self.dtype, self.chunk_tokens
 
     def describe(self) -> dict[str, Any]:
         """Plain data for the manifest: what the callers of a layer graph must know."""
         run = self.run
-        return {
+        twin = {"retain": self._retained()} if run.retain else {}
+        return twin | {
             "shape": asdict(run.shape),
             "coverage": str(run.coverage),
             "encoding": run.encoding,
@@ -46,6 +48,11 @@ class Signature:
             "dtype": self.dtype,
             "source": f"{run.source.path}:{run.source.line}",
         }
+
+    def _retained(self) -> dict[str, Any]:
+        """What the twin keeps, without the values of its scales, which are bindings."""
+        kept = asdict(self.run.retain) if self.run.retain else {}
+        return {name: value for name, value in kept.items() if name != "scales"}
 
 
 def make_signature(spec: ResolvedSpec, plan: Plan, run: LayerRun, buffers: dict[str, Buffer]) -> Signature:

@@ -22,14 +22,20 @@ def step_sections(lifecycles: int) -> tuple[Section, ...]:
 
 @dataclass(frozen=True)
 class StepValues:
-    """Nodes: ``page_table`` [B, W] of the layer's pool, ``positions`` and ``rows`` [T], lengths [B]; all int32."""
+    """Nodes: ``positions`` [T], lengths [B]; page tables [B, W] and write rows [T] by what they are of; all int32."""
 
-    page_table: torch.fx.Node
+    page_tables: dict[str, torch.fx.Node]
     positions: torch.fx.Node
-    rows: torch.fx.Node
+    write_rows: dict[str, torch.fx.Node]
     lengths: torch.fx.Node
     committed: torch.fx.Node
     query_starts: torch.fx.Node
+    sequence_ids: torch.fx.Node
+
+    @property
+    def page_table(self) -> torch.fx.Node:
+        """The history's."""
+        return self.page_tables["history"]
 
 
 def derive_step_values(b: GraphBuilder, signature: Signature, source: str) -> StepValues:
@@ -46,9 +52,14 @@ def derive_step_values(b: GraphBuilder, signature: Signature, source: str) -> St
         pages_per_slot=list(signature.pages_per_slot),
         offsets=[0] * len(signature.lifecycles),
     )
-    table = b.call("aten.select.int", tables, source=source, dim=0, index=signature.buffers["history"].pool)
+    page_tables = {
+        role: b.call("aten.select.int", tables, source=source, dim=0, index=buffer.pool)
+        for role, buffer in signature.buffers.items()
+    }
     positions, lengths = b.call("kvc.step_positions", committed, query_starts, sequence_ids, source=source)
-    rows = b.call(
-        "kvc.write_rows", table, positions, sequence_ids, source=source, tokens_per_page=signature.run.tokens_per_page
-    )
-    return StepValues(table, positions, rows, lengths, committed, query_starts)
+    size = signature.run.tokens_per_page
+    rows = {
+        role: b.call("kvc.write_rows", table, positions, sequence_ids, source=source, tokens_per_page=size)
+        for role, table in page_tables.items()
+    }
+    return StepValues(page_tables, positions, rows, lengths, committed, query_starts, sequence_ids)

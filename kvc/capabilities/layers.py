@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class LayerCapability:
     """One supported combination.
 
-    ``twins``: encodings in which retained tokens of such a history may be kept beside it (none yet);
+    ``twins``: encodings in which retained tokens of such a history may be kept beside it;
     ``phases`` that can read it back; ``dtypes``: activation dtypes that may be stored in it; ``options`` of a layer
     (`softcap`) that its attention can compute; ``draft``: whether it may be a draft layer; ``context``: what Q, K and V
     of context attention may be.
@@ -34,9 +34,14 @@ LAYER_CAPABILITIES: tuple[LayerCapability, ...] = (
     LayerCapability("gqa", "full", "fp32", (), _BOTH, ("fp32", "bf16", "fp16")),
     # No fp16: three bits of its mantissa would go without anyone having asked for a quantized cache.
     LayerCapability("gqa", "full", "bf16", (), _BOTH, ("fp32", "bf16")),
-    LayerCapability("gqa", "full", "fp8", (), _BOTH, ("fp32", "bf16", "fp16")),
+    LayerCapability("gqa", "full", "fp8", ("bf16",), _BOTH, ("fp32", "bf16", "fp16")),
+    LayerCapability("gqa", "full", "nvfp4", ("fp8", "bf16"), _BOTH, ("fp32", "bf16", "fp16")),
     LayerCapability("mla", "full", "fp32", (), _BOTH, ("fp32", "bf16", "fp16"), context=_FP8_CONTEXT),
     LayerCapability("mla", "full", "bf16", (), _BOTH, ("fp32", "bf16"), context=_FP8_CONTEXT),
-    LayerCapability("mla", "full", "fp8", (), _BOTH, ("fp32", "bf16", "fp16"), context=_FP8_CONTEXT),
+    LayerCapability("mla", "full", "fp8", ("bf16",), _BOTH, ("fp32", "bf16", "fp16"), context=_FP8_CONTEXT),
+    *(
+        LayerCapability("mla", "full", name, ("fp8", "bf16"), _BOTH, ("fp32", "bf16", "fp16"), context=_FP8_CONTEXT)
+        for name in ("nvfp4", "nvfp4_rope_fp8", "nvfp4_residual")
+    ),
     LayerCapability("mla", "full", "fp8_ds_mla", (), _BOTH, ("fp32", "bf16"), context=_FP8_CONTEXT),
 )

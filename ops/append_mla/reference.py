@@ -17,11 +17,16 @@ def append_mla(
     rows: torch.Tensor,
     latent_scale: torch.Tensor | None,
     rope_scale: torch.Tensor | None,
+    twin: torch.Tensor | None = None,
+    twin_rows: torch.Tensor | None = None,
+    latent_twin_scale: torch.Tensor | None = None,
+    rope_twin_scale: torch.Tensor | None = None,
     *,
     encoding: str,
     tokens_per_page: int,
     keep_k: bool,
     layout: str | None = None,
+    twin_encoding: str | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rotate q_rope and k_rope, encode latent and k_rope and store them: rope, quantize, store_rows, byte for byte.
 
@@ -31,6 +36,8 @@ def append_mla(
     kvc::store_rows; scales f32 [2] = [scale, factor] where the encoding takes them, else None.
     Returns q_rope rotated [T, H, R], empty [0, 1, R] where none is given, and k_rope rotated [T, 1, R], empty
     [0, 1, R] unless ``keep_k``.
+    A twin, uint8 [Q, twin_bytes], gets the same rows in twin_encoding under its own scales at twin_rows i32 [T], -1
+    where it holds no page, as kvc::store_retained_rows writes them; it takes no codes of a caller.
     Errors, all before anything is written: KVC551 shapes and dtypes, KVC552 position or row out of range, KVC553 a row
     given twice, KVC554 encoding or layout. Source: docs/semantics.md.
     """
@@ -39,5 +46,9 @@ def append_mla(
     k_rotated = rotated_copy(k_rope, table, positions, layout)
     row = row_format("append_mla", encoding, row_fields(MLA, (1, 1), (latent.shape[2], k_rope.shape[2])))
     planes = row.encode((latent, k_rotated), (latent_scale, rope_scale))
+    if twin is not None and twin_rows is not None and twin_encoding is not None:
+        high = row_format("append_mla", twin_encoding, row.fields)
+        again = high.encode((latent, k_rotated), (latent_twin_scale, rope_twin_scale))
+        write_planes(twin, again, twin_rows, high.layout(tokens_per_page))
     write_planes(pool, planes, rows, row.layout(tokens_per_page))
     return q_rotated, k_rotated if keep_k else nothing.clone()

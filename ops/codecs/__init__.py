@@ -5,7 +5,7 @@ scales), and back. The ops `quantize_<codec>` and `dequantize_<codec>` are gener
 """
 
 from kvc.ops.codecs.rows import KV, MLA, RowFormat, row_fields, row_format
-from kvc.ops.codecs.table import CODECS, Codec, codec_of, scale_operand
+from kvc.ops.codecs.table import CODECS, Codec, codec_named, codec_of, scale_operand
 
 __all__ = [
     "CODECS",
@@ -13,6 +13,7 @@ __all__ = [
     "MLA",
     "Codec",
     "RowFormat",
+    "codec_named",
     "codec_of",
     "row_fields",
     "row_format",

@@ -65,6 +65,13 @@ def codec_of(op: str, encoding: str, field: str = "") -> Codec:
     return CODECS[name]
 
 
+def codec_named(op: str, name: str) -> Codec:
+    """The codec of that name; raises KVC554 where there is none."""
+    if name not in CODECS:
+        raise fail("KVC554", f"kvc::{op}: codec {name!r} is not known", help=f"one of {', '.join(CODECS)}")
+    return CODECS[name]
+
+
 def _encodings() -> list[str]:
     """Encodings whose fields all have a codec."""
     return [name for name, e in ENCODINGS.items() if {e.codec, *dict(e.codecs).values()} <= CODECS.keys()]

@@ -4,14 +4,17 @@ from typing import Any
 
 import torch
 
+from kvc.ops import mixed
 from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, known, wrong
 from kvc.ops.codecs.rows import KV, check_scales
 from kvc.ops.paging import check_encoded_pool
 from kvc.ops.values import check_range, check_starts
 
+TWIN = (mixed.TWIN, mixed.TWIN_TABLE, *mixed.twin_scales(KV))
 DEFINITION = (
     "gqa_context(Tensor q, Tensor k, Tensor v, Tensor pool, Tensor page_table, Tensor committed, Tensor query_starts, "
-    "Tensor? k_scale, Tensor? v_scale, *, str encoding, int tokens_per_page, float softmax_scale) -> (Tensor, Tensor)"
+    f"Tensor? k_scale, Tensor? v_scale{mixed.declared(TWIN)}, *, str encoding, int tokens_per_page, "
+    f"float softmax_scale, {mixed.READS}) -> (Tensor, Tensor)"
 )
 OPERANDS = (
     Operand("q", "T H D", ACTIVATIONS),
@@ -23,16 +26,29 @@ OPERANDS = (
     Operand("query_starts", "B+1", INT32),
     Operand("k_scale", "2", FLOAT32, optional=True),
     Operand("v_scale", "2", FLOAT32, optional=True),
+    *TWIN,
 )
 
 
-def check(*tensors: Any, encoding: str, tokens_per_page: int, softmax_scale: float) -> dict[str, Any]:
-    """Check shapes, dtypes and encoding; return the sizes."""
-    sizes = bind("gqa_context", OPERANDS, tensors)
+def check(
+    *tensors: Any,
+    encoding: str,
+    tokens_per_page: int,
+    softmax_scale: float,
+    twin_encoding: str | None = None,
+    first: int = 0,
+    last: int = 0,
+    unit: str = "token",
+) -> dict[str, Any]:
+    """Check shapes, dtypes and encodings; return the sizes."""
+    named = mixed.named(OPERANDS, tensors)
+    sizes = bind("gqa_context", OPERANDS, list(named.values()))
     check_groups("gqa_context", sizes["H"], sizes["Hk"])
     check_scales("gqa_context", encoding, [("k", "k_scale", tensors[7]), ("v", "v_scale", tensors[8])])
-    heads, dims = (sizes["Hk"],) * 2, (sizes["D"], sizes["V"])
-    check_encoded_pool("gqa_context", tensors[3], encoding, KV, heads, dims, tokens_per_page)
+    row = mixed.RowSizes(KV, (sizes["Hk"],) * 2, (sizes["D"], sizes["V"]))
+    check_encoded_pool("gqa_context", tensors[3], encoding, row.fields, row.heads, row.dims, tokens_per_page)
+    given = {operand.name: named[operand.name] for operand in TWIN}
+    mixed.check_twin("gqa_context", row, given, twin_encoding, tokens_per_page, (first, last, unit))
     return sizes
 
 
@@ -48,6 +64,7 @@ def check_values(*tensors: Any, tokens_per_page: int, **_: Any) -> None:
     check_range("gqa_context", "page_table", page_table, -1, pool.shape[0])
     check_range("gqa_context", "committed", committed, 0, page_table.shape[1] * tokens_per_page + 1)
     check_starts("gqa_context", "query_starts", query_starts, q.shape[0])
+    mixed.check_twin_values("gqa_context", mixed.named(OPERANDS, tensors), tokens_per_page)
 
 
 def fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,14 +4,17 @@ from typing import Any
 
 import torch
 
+from kvc.ops import mixed
 from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, same_dtype, wrong
 from kvc.ops.codecs.rows import MLA, check_scales
 from kvc.ops.paging import check_encoded_pool
 from kvc.ops.values import check_range
 
+TWIN = (mixed.TWIN, mixed.TWIN_TABLE, mixed.COMMITTED, *mixed.twin_scales(MLA))
 DEFINITION = (
     "mla_decode(Tensor q_latent, Tensor q_rope, Tensor pool, Tensor page_table, Tensor lengths, Tensor? latent_scale, "
-    "Tensor? rope_scale, *, str encoding, int tokens_per_page, float softmax_scale) -> (Tensor, Tensor)"
+    f"Tensor? rope_scale{mixed.declared(TWIN)}, *, str encoding, int tokens_per_page, float softmax_scale, "
+    f"{mixed.READS}) -> (Tensor, Tensor)"
 )
 OPERANDS = (
     Operand("q_latent", "T H C", ACTIVATIONS),
@@ -21,35 +24,42 @@ OPERANDS = (
     Operand("lengths", "B", INT32),
     Operand("latent_scale", "2", FLOAT32, optional=True),
     Operand("rope_scale", "2", FLOAT32, optional=True),
+    *TWIN,
 )
 
 
-def check(*tensors: Any, encoding: str, tokens_per_page: int, softmax_scale: float) -> dict[str, Any]:
-    """Check shapes, dtypes and encoding; return the sizes."""
-    sizes = bind("mla_decode", OPERANDS, tensors)
+def check(
+    *tensors: Any,
+    encoding: str,
+    tokens_per_page: int,
+    softmax_scale: float,
+    twin_encoding: str | None = None,
+    first: int = 0,
+    last: int = 0,
+    unit: str = "token",
+) -> dict[str, Any]:
+    """Check shapes, dtypes and encodings; return the sizes."""
+    named = mixed.named(OPERANDS, tensors)
+    sizes = bind("mla_decode", OPERANDS, list(named.values()))
     same_dtype("mla_decode", {"q_latent": tensors[0], "q_rope": tensors[1]})
     scales = [("latent", "latent_scale", tensors[5]), ("rope", "rope_scale", tensors[6])]
     check_scales("mla_decode", encoding, scales)
-    check_encoded_pool("mla_decode", tensors[2], encoding, MLA, (1, 1), (sizes["C"], sizes["R"]), tokens_per_page)
+    row = mixed.RowSizes(MLA, (1, 1), (sizes["C"], sizes["R"]))
+    check_encoded_pool("mla_decode", tensors[2], encoding, row.fields, row.heads, row.dims, tokens_per_page)
+    given = {operand.name: named[operand.name] for operand in TWIN}
+    mixed.check_twin("mla_decode", row, given, twin_encoding, tokens_per_page, (first, last, unit))
     return sizes
 
 
-def check_values(
-    q_latent: torch.Tensor,
-    q_rope: torch.Tensor,
-    pool: torch.Tensor,
-    page_table: torch.Tensor,
-    lengths: torch.Tensor,
-    *scales: Any,
-    tokens_per_page: int,
-    **_: Any,
-) -> None:
-    """Every sequence has as many query tokens, pages lie in the pool, lengths in the table."""
+def check_values(*tensors: Any, tokens_per_page: int, **_: Any) -> None:
+    """Every sequence has as many query tokens, pages lie in their pools, lengths in the table."""
+    q_latent, _q_rope, pool, page_table, lengths = tensors[:5]
     tokens, sequences = len(q_latent), len(lengths)
     if tokens % sequences if sequences else tokens:
         raise wrong("mla_decode", "q_latent", f"axis T is {tokens}, expected a multiple of the {sequences} sequences")
     check_range("mla_decode", "page_table", page_table, -1, pool.shape[0])
     check_range("mla_decode", "lengths", lengths, 0, page_table.shape[1] * tokens_per_page + 1)
+    mixed.check_twin_values("mla_decode", mixed.named(OPERANDS, tensors), tokens_per_page)
 
 
 def fake(q_latent: torch.Tensor, *rest: Any, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,7 +2,7 @@
 
 import torch
 
-from kvc.ops.codecs import codec_of
+from kvc.ops.codecs import codec_named
 from kvc.ops.rope.reference import rope
 
 
@@ -17,9 +17,10 @@ def rope_quantize(
 ) -> list[torch.Tensor]:
     """Rotate, round to x's dtype, then encode: kvc::rope followed by kvc::quantize_<codec>, bit for bit.
 
-    x, table, positions and layout as in kvc::rope; scale f32 [2] = [scale, factor] where the encoding takes one, else
-    None. Returns [rotated [T, H, D] in x's dtype, then the planes uint8 [T, H, row bytes] of the encoding].
-    Errors as in kvc::rope, and KVC551 for the scale, KVC554 for the encoding. Source: docs/semantics.md.
+    x, table, positions and layout as in kvc::rope; ``encoding`` names a codec: fields of one encoding may have several.
+    scale f32 [2] = [scale, factor] where the codec takes one, else None. Returns [rotated [T, H, D] in x's dtype, then
+    the planes uint8 [T, H, row bytes] of the codec].
+    Errors as in kvc::rope, and KVC551 for the scale, KVC554 for the codec. Source: docs/semantics.md.
     """
     rotated = rope(x, table, positions, layout=layout)
-    return [rotated, *codec_of("rope_quantize", encoding).encode(rotated, scale)]
+    return [rotated, *codec_named("rope_quantize", encoding).encode(rotated, scale)]

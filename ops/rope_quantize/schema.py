@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from kvc.ops.axes import ACTIVATIONS, FLOAT32, INT32, Operand, bind
-from kvc.ops.codecs import codec_of
+from kvc.ops.codecs import codec_named
 from kvc.ops.codecs.operators import row_bytes
 from kvc.ops.rope.schema import check_rotation
 from kvc.ops.values import check_range
@@ -33,7 +33,7 @@ def check(
     """Check shapes, dtypes, encoding and layout; return the row bytes of every plane."""
     sizes = bind("rope_quantize", OPERANDS, (x, table, positions, scale))
     check_rotation("rope_quantize", sizes["R"], sizes["D"], layout)
-    codec = codec_of("rope_quantize", encoding)
+    codec = codec_named("rope_quantize", encoding)
     codec.check_scale("rope_quantize", "scale", scale)
     return row_bytes("rope_quantize", codec, sizes["D"])
 

@@ -6,8 +6,22 @@ import numpy as np
 import torch
 
 from kvc.capabilities import LAYER_CAPABILITIES
+from kvc.ops import OPS
 
 GQA_ENCODINGS = [row.encoding for row in LAYER_CAPABILITIES if row.kind == "gqa"]
+KEEPS_NAN = [name for name in GQA_ENCODINGS if name != "nvfp4"]  # there NaN is code 0
+
+
+def quantized(encoding, x, scale):
+    """The planes of one field, by the encoding's own op."""
+    made = OPS[f"quantize_{encoding}"].overload(x, scale)
+    return [made] if isinstance(made, torch.Tensor) else list(made)
+
+
+def row_planes(encoding, values, scales):
+    """Planes of K and V in page order: data of both, then their block scales."""
+    fields = [quantized(encoding, x, scale) for x, scale in zip(values, scales, strict=True)]
+    return [plane for part in zip(*fields, strict=True) for plane in part]
 
 
 def naive_attention(q, k, v, visible, scale):

@@ -4,11 +4,12 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from mixed_calls import Mixed, write_rows
 from sparse_calls import variant
 
 from kvc.ops import OPS
 from kvc.ops import mla_inputs as inputs
-from kvc.ops.example_inputs import Shape, query_starts, scale_for
+from kvc.ops.example_inputs import Shape, committed, query_starts, scale_for
 
 WHOLE_ROWS = Shape(encoding="fp8_ds_mla", latent_dim=512, rope_dim=64)
 PLAIN = Shape(encoding="bf16")
@@ -40,6 +41,20 @@ def _expand(**options):
 
 
 _GATHERS = ("gather_rows", "overlay_retained_rows", "gather_mixed_rows")
+MIXED = replace(PLAIN, encoding="nvfp4")
+
+
+def _mixed(name, kind):
+    """An op that reads or writes an fp8 twin beside an nvfp4 history."""
+    _, args, kwargs = _example(name, MIXED)
+    case = Mixed(MIXED, "fp8", 3, 6, "token", kind=kind)
+    if name.startswith("append"):
+        twin = torch.full_like(case.pool("fp8"), 0xFF), write_rows(MIXED, case.twin_table)
+        return name, (*args, *twin, *case.scales("fp8")), kwargs | {"twin_encoding": "fp8"}
+    twin = case.pool("fp8"), case.twin_table, *([committed(MIXED)] if name.endswith("decode") else [])
+    return name, (*args, *twin, *case.scales("fp8")), kwargs | case.how
+
+
 VARIANTS = {
     "append_mla, whole rows": lambda: _example("append_mla", WHOLE_ROWS),
     "append_mla, whole rows in fp32": lambda: _example("append_mla", replace(WHOLE_ROWS, dtype=torch.float32)),
@@ -51,6 +66,12 @@ VARIANTS = {
     "mla_context, codes of q_rope": lambda: _example("mla_context", Shape(), [(1, "q")]),
     "mla_context, V transposed": lambda: _transposed(scaled=False),
     "mla_context, V transposed, scales": lambda: _transposed(scaled=True),
+    "append_gqa, twin": lambda: _mixed("append_gqa", "gqa"),
+    "append_mla, twin": lambda: _mixed("append_mla", "mla"),
+    "gqa_context, twin": lambda: _mixed("gqa_context", "gqa"),
+    "gqa_decode, twin": lambda: _mixed("gqa_decode", "gqa"),
+    "mla_context, twin": lambda: _mixed("mla_context", "mla"),
+    "mla_decode, twin": lambda: _mixed("mla_decode", "mla"),
     "expand_mla, codes": lambda: _expand(),
     "expand_mla, V transposed": lambda: _expand(v_layout="transposed"),
     **{f"{op}, selected": partial(variant, op, codes=False) for op in _GATHERS},

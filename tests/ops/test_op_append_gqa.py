@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from op_oracles import GQA_ENCODINGS
+from hypothesis import given, settings
+from mixed_calls import PAIRS, Mixed, batches, write_rows
+from op_oracles import GQA_ENCODINGS, row_planes
 
 from kvc.diagnostics import KvcError
 from kvc.ops import OPS
@@ -22,8 +24,7 @@ def test_equals_the_ops_it_fuses(shape, encoding, with_rope):
     angles = (table, positions) if with_rope else (None, None)
     expected = pool.clone()
     turned = [ops.rope.default(x, table, positions, layout=kwargs["layout"]) if with_rope else x for x in (q, k)]
-    quantize = OPS[f"quantize_{encoding}"].overload
-    planes = [quantize(turned[1], k_scale), quantize(v, v_scale)]
+    planes = row_planes(encoding, (turned[1], v), (k_scale, v_scale))
     ops.store_rows.default(expected, planes, rows, tokens_per_page=kwargs["tokens_per_page"])
     if not with_rope:
         del kwargs["layout"]
@@ -66,3 +67,39 @@ def test_bytes_do_not_depend_on_the_chunking(encoding):
         parts = [tensor[start:end] if i in (1, 2, 3, 5, 6) else tensor for i, tensor in enumerate(args)]
         ops.append_gqa.default(chunked, *parts[1:], **kwargs)
     assert torch.equal(args[0], chunked)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batches("gqa", PAIRS, uniform=False))
+def test_the_twin_gets_the_rows_of_store_retained_rows(case):
+    args, how = OPS["append_gqa"].example(case.shape)
+    plain, _ = OPS["append_gqa"].example(case.shape)
+    twin, alone = (torch.full_like(case.pool(case.twin), 0xFF) for _ in range(2))
+    rows, scales = write_rows(case.shape, case.twin_table), case.scales(case.twin)
+    q, k = ops.append_gqa.default(*args, twin, rows, *scales, **how, twin_encoding=case.twin)
+    expected = ops.append_gqa.default(*plain, **how)
+    assert torch.equal(q, expected[0]) and torch.equal(k, expected[1]) and torch.equal(args[0], plain[0])
+    stored = {"encoding": case.twin, "fields": list(case.fields), "tokens_per_page": case.shape.tokens_per_page}
+    rotation = {"rotated": "k", "layout": how["layout"]}
+    ops.store_retained_rows.default(alone, list(args[2:4]), rows, *args[4:6], scales, **stored, **rotation)
+    assert torch.equal(twin, alone)
+
+
+def test_a_bad_row_of_the_twin_leaves_both_pools_alone():
+    case = Mixed(Shape(), "bf16", 3, 6, "token", kind="gqa")
+    args, how = OPS["append_gqa"].example(case.shape)
+    twin, before = case.pool("bf16"), args[0].clone()
+    untouched = twin.clone()
+    for rows, code in ((torch.full_like(args[6], 3), "KVC553"), (args[6] + 10**6, "KVC552")):
+        with pytest.raises(KvcError, match=f"{code} kvc::append_gqa: twin_rows"):
+            ops.append_gqa.default(*args, twin, rows, None, None, **how, twin_encoding="bf16")
+    assert torch.equal(args[0], before) and torch.equal(twin, untouched)
+
+
+def test_codes_of_the_history_are_no_values_for_a_twin():
+    case = Mixed(Shape(), "bf16", 3, 6, "token", kind="gqa")
+    args, how = OPS["append_gqa"].example(case.shape)
+    args = list(args)
+    args[3] = ops.quantize_fp8.default(args[3], args[8])
+    with pytest.raises(KvcError, match="holds codes of the history"):
+        ops.append_gqa.default(*args, case.pool("bf16"), args[6], None, None, **how, twin_encoding="bf16")

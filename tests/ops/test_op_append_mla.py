@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from mixed_calls import LATENT_PAIRS, Mixed, batches, write_rows
 
 from kvc.diagnostics import KvcError
 from kvc.encodings import ENCODINGS
 from kvc.ops import OPS
 from kvc.ops.codecs import MLA
-from kvc.ops.example_inputs import SHAPES
+from kvc.ops.example_inputs import SHAPES, Shape
 
 append = torch.ops.kvc.append_mla.default
 ops = torch.ops.kvc
@@ -119,3 +121,39 @@ def test_nothing_is_written_by_a_refused_call(broken):
     with pytest.raises(KvcError):
         append(pool, *args, **how)
     assert torch.equal(pool, before)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batches("mla", LATENT_PAIRS, uniform=False))
+def test_the_twin_gets_the_rows_of_store_retained_rows(case):
+    args, how = OPS["append_mla"].example(case.shape)
+    plain, _ = OPS["append_mla"].example(case.shape)
+    twin, alone = (torch.full_like(case.pool(case.twin), 0xFF) for _ in range(2))
+    rows, scales = write_rows(case.shape, case.twin_table), case.scales(case.twin)
+    q, k = ops.append_mla.default(*args, twin, rows, *scales, **how, twin_encoding=case.twin)
+    expected = ops.append_mla.default(*plain, **how)
+    assert torch.equal(q, expected[0]) and torch.equal(k, expected[1]) and torch.equal(args[0], plain[0])
+    stored = {"encoding": case.twin, "fields": list(case.fields), "tokens_per_page": case.shape.tokens_per_page}
+    rotation = {"rotated": "rope", "layout": how["layout"]}
+    ops.store_retained_rows.default(alone, list(args[2:4]), rows, *args[4:6], scales, **stored, **rotation)
+    assert torch.equal(twin, alone)
+
+
+def test_a_bad_row_of_the_twin_leaves_both_pools_alone():
+    case = Mixed(Shape(), "bf16", 3, 6, "token", kind="mla")
+    args, how = OPS["append_mla"].example(case.shape)
+    twin, before = case.pool("bf16"), args[0].clone()
+    untouched = twin.clone()
+    for rows, code in ((torch.full_like(args[6], 3), "KVC553"), (args[6] + 10**6, "KVC552")):
+        with pytest.raises(KvcError, match=f"{code} kvc::append_mla: twin_rows"):
+            ops.append_mla.default(*args, twin, rows, None, None, **how, twin_encoding="bf16")
+    assert torch.equal(args[0], before) and torch.equal(twin, untouched)
+
+
+def test_codes_of_the_history_are_no_values_for_a_twin():
+    case = Mixed(Shape(), "bf16", 3, 6, "token", kind="mla")
+    args, how = OPS["append_mla"].example(case.shape)
+    args = list(args)
+    args[2] = ops.quantize_fp8.default(args[2], args[7])
+    with pytest.raises(KvcError, match="holds codes of the history"):
+        ops.append_mla.default(*args, case.pool("bf16"), args[6], None, None, **how, twin_encoding="bf16")

@@ -23,7 +23,7 @@ CASES = [
     ("rope", 0, lambda t: t.to("meta"), "KVC551", "table: is on cpu, the operands before it on meta"),
     ("rope_quantize", 3, lambda _: None, "KVC551", "kvc::rope_quantize: scale: is missing: fp8 needs a scale"),
     ("rope_quantize", "encoding", lambda _: "bf16", "KVC551", "scale: is given: bf16 takes no scale"),
-    ("rope_quantize", "encoding", lambda _: "fp9", "KVC554", "encoding 'fp9' is not known"),
+    ("rope_quantize", "encoding", lambda _: "fp9", "KVC554", "codec 'fp9' is not known"),
     ("quantize_fp8", 0, lambda t: t.int(), "KVC551", "x: dtype is int32, expected bfloat16 or float16 or float32"),
     ("quantize_fp8", 0, lambda t: t.sum(), "KVC551", "x: has 0 axes, expected [... X]"),
     ("quantize_fp8", 1, lambda t: t[:1], "KVC551", "kvc::quantize_fp8: scale: axis 2 is 1, expected 2"),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from op_oracles import GQA_ENCODINGS
+from op_oracles import GQA_ENCODINGS, quantized
 
 from kvc.ops import OPS
 from kvc.ops import example_inputs as inputs
@@ -23,9 +23,9 @@ def test_reads_back_what_is_stored(shape, encoding):
     found = gather(*args, **kwargs)
     for name, scale, values in zip("kv", args[3], found, strict=True):
         x = inputs.activations(shape, name)
-        plane = OPS[f"quantize_{encoding}"].overload(x, scale)
+        planes = quantized(encoding, x, scale)
         expected = torch.zeros_like(values)
-        decoded = OPS[f"dequantize_{encoding}"].overload(plane, scale, dtype=shape.dtype)
+        decoded = OPS[f"dequantize_{encoding}"].overload(*planes, scale, dtype=shape.dtype)
         own = inputs.sequence_ids(shape) >= 0
         expected[inputs.sequence_ids(shape)[own].long(), inputs.positions(shape)[own].long()] = decoded[own]
         assert torch.equal(values, expected)

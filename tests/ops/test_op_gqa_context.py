@@ -97,16 +97,17 @@ def test_other_bytes_change_nothing(encoding, poison):
 def keep_committed(args, kwargs, pool):
     """Copy the committed rows of a pool, and nothing else, into another."""
     _q, k, v, old, table, committed = args[:6]
-    size = kwargs["tokens_per_page"]
-    for plane, (heads, dim) in enumerate(((k.shape[1], k.shape[2]), (v.shape[1], v.shape[2]))):
-        width = dim * {"fp8": 1, "bf16": 2, "fp32": 4}[kwargs["encoding"]]
-        start = plane * k.shape[1] * size * width
+    size, start = kwargs["tokens_per_page"], 0
+    widths = {"fp8": [(1, 1)], "bf16": [(2, 1)], "fp32": [(4, 1)], "nvfp4": [(1, 2), (1, 16)]}[kwargs["encoding"]]
+    planes = [(x.shape[1], x.shape[2] * size // group) for size, group in widths for x in (k, v)]
+    for heads, width in planes:
         for b, length in enumerate(committed.tolist()):
             for p in range(length):
                 for head in range(heads):
                     at = start + (head * size + p % size) * width
                     page = table[b, p // size]
                     pool[page, at : at + width] = old[page, at : at + width]
+        start += -(-heads * size * width // 16) * 16
     return pool
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from op_oracles import GQA_ENCODINGS
+from op_oracles import GQA_ENCODINGS, row_planes
 
 from kvc.diagnostics import KvcError
 from kvc.ops import OPS
@@ -26,8 +26,7 @@ def test_equals_the_ops_apart(shape, encoding):
     rows[::3] = -1  # pages that the twin does not hold
     store(twin := inputs.empty_pool(shape), values, rows, table, positions, scales, **how)
     k = ops.rope.default(values[0], table, positions, layout=how["layout"])
-    quantize = OPS[f"quantize_{encoding}"].overload
-    planes = [quantize(x, scale) for x, scale in zip((k, values[1]), scales, strict=True)]
+    planes = row_planes(encoding, (k, values[1]), scales)
     ops.store_rows.default(apart := inputs.empty_pool(shape), planes, rows, tokens_per_page=shape.tokens_per_page)
     assert torch.equal(twin, apart)
     store(

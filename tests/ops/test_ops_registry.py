@@ -28,8 +28,8 @@ def test_the_table_holds_every_folder_and_codec():
     assert set(OPS) == CODEC_OPS | OTHER_OPS and len(OTHER_OPS) >= 11
     assert {name: op.mutates for name, op in OPS.items() if op.mutates} == {
         "store_rows": ("pool",),
-        "append_gqa": ("pool",),
-        "append_mla": ("pool",),
+        "append_gqa": ("pool", "twin"),
+        "append_mla": ("pool", "twin"),
         "store_retained_rows": ("twin",),
     }
 

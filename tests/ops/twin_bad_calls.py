@@ -19,4 +19,13 @@ CASES = [
     ("store_retained_rows", 4, lambda t: t - 9, "KVC552", "positions[0] is -4"),
     ("store_retained_rows", "rotated", lambda _: None, "KVC551", "table: is given and nothing is rotated"),
     ("store_retained_rows", "rotated", lambda _: "q", "KVC551", "rotated: is q, expected one of k, v"),
+    ("gqa_decode_gathered", 1, lambda rows: rows[:1], "KVC551", "rows: holds 1 fields, expected 2"),
+    ("gqa_decode_gathered", 2, lambda t: t[:, 1:], "KVC551", "rows: axis L is"),
+    ("gqa_decode_gathered", 3, lambda t: t + 99, "KVC552", "kvc::gqa_decode_gathered: lengths[0] is 106"),
+    ("gqa_context_gathered", 3, lambda rows: [rows[0], rows[1].float()], "KVC551", "rows[1]: dtype is float32"),
+    ("gqa_context_gathered", 5, lambda t: t + 99, "KVC552", "kvc::gqa_context_gathered: committed[0] is 104"),
+    ("mla_decode_gathered", 2, lambda rows: [*rows, rows[0]], "KVC551", "rows: holds 3 fields, expected 2"),
+    ("mla_decode_gathered", "tokens_per_page", lambda _: 0, "KVC551", "tokens_per_page: is 0, expected 1 or more"),
+    ("mla_context_gathered", 4, lambda rows: rows[::-1], "KVC551", "rows[0]: axis C is 32, expected 48"),
+    ("mla_context_gathered", "chunk_tokens", lambda _: 24, "KVC551", "chunk_tokens: is 24, expected a multiple of the"),
 ]

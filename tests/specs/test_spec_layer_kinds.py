@@ -1,9 +1,12 @@
 """Every kind of layer: what it resolves to, what is refused, and what can be planned but not compiled."""
 
+from dataclasses import replace
+
 import pytest
 from spec_kinds import KINDS, LAYERS, Broken, spec_text
 from spec_texts import findings, place
 
+from kvc.capabilities import LAYER_CAPABILITIES
 from kvc.encodings import Field, StateTensor
 from kvc.specs import load_spec_text
 from kvc.specs.compilable import compile_findings
@@ -185,14 +188,17 @@ def test_what_can_be_planned_and_not_compiled_names_layer_and_row(layer: str) ->
     assert "it can be planned; compiled so far: " in found[0].help
 
 
-def test_storage_that_cannot_be_compiled() -> None:
-    twin = load_spec_text(
-        spec_text("gqa", cache=f"{UNIT.replace('nvfp4', 'fp8')}, {TWIN.replace('fp8, scales: {source: unit}', 'bf16')}")
-    )
-    (found,) = compile_findings(twin)
-    assert found.code == "KVC140" and "a twin in bf16" in found.message
-    (found,) = compile_findings(load_spec_text(spec_text("gqa", cache=UNIT)))
+def test_storage_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of the table alone say what can be: without them a twin and an encoding are refused."""
+    rows = [replace(row, twins=()) for row in LAYER_CAPABILITIES if (row.kind, row.encoding) != ("mla", "nvfp4")]
+    monkeypatch.setattr("kvc.specs.compilable.LAYER_CAPABILITIES", tuple(rows))
+    (found,) = compile_findings(load_spec_text(spec_text("gqa", cache=f"{UNIT}, {TWIN}")))
+    assert found.code == "KVC140" and "a twin in fp8" in found.message
+    (found,) = compile_findings(load_spec_text(spec_text("mla", cache=UNIT)))
     assert found.code == "KVC140" and "encoding nvfp4" in found.message
+
+
+def test_drafts_cannot_be_compiled() -> None:
     more = "draft: {kind: mtp, layers: 1, max_draft_tokens: 3, encoding: bf16}"
     (found,) = compile_findings(load_spec_text(spec_text("gqa", more=more)))
     assert found.code == "KVC121" and found.source and found.source.line == 10
