@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from kvc.capabilities.checkpoint_names import KV_B
 from kvc.encodings import ENCODINGS
+from kvc.graphs.lowering.scratch import UNIT, code_scale
 from kvc.graphs.program import Constant
 from kvc.ops.rope_table import rope_table, table_digest
 from kvc.specs.resolved import LayerRun, MlaShape, Rope, ScaleSource
@@ -35,6 +36,8 @@ class Constants:
             twin = run.retain
             bound |= self._scales(layer, twin.scales, _codecs(twin.encoding, twin.scales), "twin_")
         bound |= self._scales(layer, run.context.scales, dict.fromkeys(run.context.scales.fields, "fp8"), "context_")
+        if code_scale(run) == UNIT:
+            bound[f"scale.{UNIT}"] = self._value("fp8", 1.0)
         rope = run.shape.rope
         return bound | ({"table.rope": self._rope(rope)} if rope else {}) | self._weights(layer, run)
 
