@@ -7,10 +7,10 @@ from dataclasses import asdict
 
 from kvc.capabilities.checkpoint_names import KV_B
 from kvc.encodings import ENCODINGS
-from kvc.graphs.lowering.scratch import UNIT, code_scale
 from kvc.graphs.program import Constant
 from kvc.ops.rope_table import rope_table, table_digest
 from kvc.specs.resolved import LayerRun, MlaShape, Rope, ScaleSource
+from kvc.specs.scratch import UNIT, code_scale
 
 
 def _codecs(encoding: str, scales: ScaleSource) -> dict[str, str]:

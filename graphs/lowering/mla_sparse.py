@@ -12,10 +12,10 @@ from kvc.encodings import ENCODINGS
 from kvc.graphs.graph import Graph
 from kvc.graphs.lowering.layer import LayerLowering, Node
 from kvc.graphs.lowering.mla import latent_inputs, latent_weights
-from kvc.graphs.lowering.scratch import UNIT, code_scale
 from kvc.graphs.lowering.signature import Signature
 from kvc.graphs.program import Phase
 from kvc.specs.resolved import IndexerShape, MlaShape
+from kvc.specs.scratch import UNIT, code_scale
 
 
 class SparseLowering(LayerLowering):
