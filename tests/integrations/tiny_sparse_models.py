@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from tiny_latent_models import YARN
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from transformers import DeepseekV32Config, DeepseekV32ForCausalLM, GlmMoeDsaConfig, GlmMoeDsaForCausalLM
 
 TOP_K = 9  # far below the lengths of the tests
@@ -58,20 +60,52 @@ def _indexer(config: Any, shared: bool) -> dict[str, Any]:
     return {**numbers, "encoding": "fp32", **layout}
 
 
-class Choices:
-    """What a model's own indexers chose: layer -> the choices of its calls, ``[B, T, K]`` each."""
+class Scores(TorchFunctionMode):
+    """Remembers the operand of every `Tensor.topk`: what an indexer ranks."""
 
     def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.empty(0)
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Called for every torch function inside the mode."""
+        if function is Tensor.topk:
+            self.last = args[0]
+        return function(*args, **(kwargs or {}))
+
+
+class Choices:
+    """What a model's own indexers scored and chose: layer -> ``[B, T, L]`` and ``[B, T, K]`` of each call."""
+
+    def __init__(self) -> None:
+        self.scores: dict[int, list[Tensor]] = {}
         self.chosen: dict[int, list[Tensor]] = {}
+        self.mode = Scores()
 
     def note(self, indexer: Any, _: Any, output: Tensor) -> None:
         """A forward hook of an indexer."""
         self.chosen.setdefault(indexer.layer_idx, []).append(output)
+        self.scores.setdefault(indexer.layer_idx, []).append(self.mode.last)
 
     def of(self, layer: int, sequence: int = 0) -> list[set[int]]:
         """Token -> the positions chosen for it, over the calls; hidden ones, which are masked anyway, left out."""
         rows = [row for call in self.chosen[layer] for row in call[sequence].tolist()]
         return [{p for p in row if p <= token} for token, row in enumerate(rows)]
+
+    def gap(self, layer: int, token: int, differing: set[int], sequence: int = 0) -> float:
+        """How far the scores of ``differing`` positions are from the last one that was chosen for a token."""
+        scores = [row for call in self.scores[layer] for row in call[sequence]][token]
+        last = min(float(scores[p]) for p in self.of(layer, sequence)[token])
+        return max((abs(float(scores[p]) - last) for p in differing), default=0.0)
+
+    def margin(self, layer: int, sequence: int = 0) -> float:
+        """The smallest lead of a chosen position over the best one left out."""
+        leads = []
+        scored = [row for call in self.scores[layer] for row in call[sequence]]
+        for token, row in enumerate(scored):
+            ranked = row[: token + 1].sort(descending=True).values
+            leads += [float(ranked[TOP_K - 1] - ranked[TOP_K])] if len(ranked) > TOP_K else []
+        return min(leads)
 
 
 @contextmanager
@@ -82,10 +116,29 @@ def watch_choices(model: Any) -> Iterator[Choices]:
     hooks = [module.register_forward_hook(choices.note) for module in modules if module is not None]
     assert hooks
     try:
-        yield choices
+        with choices.mode:
+            yield choices
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextmanager
+def watch_selections(cache: Any) -> Iterator[dict[int, list[set[int]]]]:
+    """Layer -> token -> the rows that kvc's layer reads, in steps of one sequence."""
+    found: dict[int, list[set[int]]] = {}
+    run = cache.layer
+
+    def layer(index: int, *values: Tensor) -> Tensor:
+        out = run(index, *values)
+        found.setdefault(index, []).extend(map(set_of, cache.selection(index)))
+        return out
+
+    cache.layer = layer
+    try:
+        yield found
+    finally:
+        del cache.layer
 
 
 def full_layers(model: Any) -> list[int]:
