@@ -6,6 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from kvc.compiler_passes.liveness import limits, live_values
+from kvc.compiler_passes.retain_rules import twins_are_read_as_retained
 from kvc.compiler_passes.scale_rules import phase_conflicts
 from kvc.compiler_passes.stages import CONSTANT_KINDS, REFRESH_RULES
 from kvc.compiler_passes.table_rules import tables_are_of_the_pools
@@ -190,4 +191,5 @@ PROGRAM_RULES: tuple[tuple[str, Callable[[Program, Program | None], Found]], ...
     ("KVC332", capture_covers_inputs),
     ("KVC333", tables_are_of_the_pools),
     ("KVC334", workspace_is_disjoint),
+    ("KVC335", twins_are_read_as_retained),
 )

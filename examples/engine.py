@@ -1,4 +1,4 @@
-"""A whole engine loop on kvc's public API: continuous batching, chunked prefill and preemption around a toy model.
+"""A whole engine loop on kvc's public API: continuous batching, chunked prefill, preemption and prefix reuse.
 
 Run it with ``python examples/engine.py``. The model is random, so the text means nothing; the cache is real.
 """
@@ -38,6 +38,7 @@ def generate(cache: kvc.Cache, model: ToyModel, prompts: Texts, new_tokens: int)
         while waiting and len(running) < cache.limits.max_sequences and min(cache.manager.free_slots):
             running.append(waiting.pop(0))
             cache.admit(running[-1])
+            cache.reuse(running[-1], text[running[-1]])  # its own pages after a preemption, another's for equal prompts
         while not run_step(cache, model, text, running):
             waiting.insert(0, running.pop())
             cache.preempt(waiting[0])
@@ -65,6 +66,7 @@ def run_step(cache: kvc.Cache, model: ToyModel, text: Texts, running: list[str])
     for name, rows in step.rows.items():
         if cache.manager.committed(name) == len(text[name]):
             text[name].append(int(logits[rows.stop - 1].argmax()))
+            cache.record_tokens(name, text[name][-1:])
     return True
 
 

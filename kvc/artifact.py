@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from kvc import __version__
+from kvc.artifact_integrity import unlike_signatures
 from kvc.compiler_passes.manager import violations
 from kvc.diagnostics import KvcError, Source, fail
 from kvc.field_types import wrong_field
@@ -246,6 +247,7 @@ def _contradictions(artifact: Artifact, manifest: dict[str, Any]) -> Iterator[st
     if any(buffers.get((layer, role)) != place for layer, role, place in bound):
         yield "program.bindings: a layer is bound to a page that the plan does not give it"
     yield from wrong_params(program.constants)
+    yield from unlike_signatures(plan, program)
     yield from _unlike_its_target(artifact)
     if manifest["accepts"] != accepted_inputs(program):
         yield "accepts: not the inputs of the graphs"

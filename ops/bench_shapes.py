@@ -13,6 +13,7 @@ LLAMA3_8B = replace(SMOLLM2, heads=32, kv_heads=8, head_dim=128, v_head_dim=128,
 DEEPSEEK_V2_LITE = replace(
     LLAMA3_8B, heads=16, latent_dim=512, nope_dim=128, rope_dim=64, v_head_dim=128, tokens_per_page=64
 )
+DEEPSEEK_V32 = replace(DEEPSEEK_V2_LITE, heads=128, index_heads=64, index_dim=128, top_k=2048)
 
 
 def decode(model: Shape, length: int, sequences: int = 1, **changes: object) -> Shape:

@@ -32,6 +32,9 @@ class Shape:
     rope_dim: int = 32
     latent_dim: int = 48
     nope_dim: int = 16
+    index_heads: int = 3
+    index_dim: int = 128
+    top_k: int = 6
     tokens_per_page: int = 16
     encoding: str = "fp8"
     dtype: torch.dtype = torch.bfloat16

@@ -85,11 +85,12 @@ class Reads:
 
     def _read_pages(self, pool: torch.Tensor, layout: PageLayout, decode: Decode) -> list[torch.Tensor]:
         held, gathered = self.page_table >= 0, []
+        unread = ~self.mask.view(*held.shape, self.tokens_per_page)[held]
         for value in decode(plane_views(pool.index_select(0, self.page_table[held]), layout)):
-            rows = value.transpose(1, 2)
+            rows = value.transpose(1, 2).masked_fill(unread[..., None, None], 0)
             out = rows.new_zeros((*held.shape, *rows.shape[1:]))
             out[held] = rows
-            gathered.append(out.flatten(1, 2).masked_fill_(~self.mask[..., None, None], 0))
+            gathered.append(out.flatten(1, 2))
         return gathered
 
     def _read_rows(self, pool: torch.Tensor, layout: PageLayout, decode: Decode) -> list[torch.Tensor]:

@@ -54,13 +54,15 @@ def check_twin(
     encoding: str | None,
     tokens_per_page: int,
     retained: tuple[int, int, str] | None = None,
+    scales: Mapping[str, str] | None = None,
 ) -> None:
     """Check what an op is given of a twin: everything or nothing.
 
-    ``given``: its operands by name, scales as `<field>_twin_scale`; ``retained``: first, last and unit of an op that
-    reads. Raises KVC551 for an operand too few or too many, for wrong pages and scales; KVC554 for the encoding.
+    ``given``: its operands by name; ``retained``: first, last and unit of an op that reads; ``scales``: operand ->
+    field, `<field>_twin_scale` where not given. Raises KVC551 for an operand too few or too many, for wrong pages and
+    scales; KVC554 for the encoding.
     """
-    scales = {f"{field}_twin_scale": field for field in row.fields}
+    scales = scales or {f"{field}_twin_scale": field for field in row.fields}
     needed = {name: value for name, value in given.items() if name not in scales} | {"twin_encoding": encoding}
     twin = given["twin"]
     if twin is None or encoding is None:

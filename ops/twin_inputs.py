@@ -42,3 +42,19 @@ def gathered(shape: Shape) -> list[torch.Tensor]:
     args = inputs.pool(shape), inputs.page_table(shape), inputs.lengths(shape), scales(shape.encoding)
     how = {"encoding": shape.encoding, "tokens_per_page": shape.tokens_per_page, "dtype": shape.dtype}
     return torch.ops.kvc.gather_rows.default(*args, **how, **sizes(shape))  # type: ignore[no-any-return]
+
+
+def empty_staging(shape: Shape) -> list[torch.Tensor]:
+    """Staging ``[B, L, heads, dim]`` of K and V full of NaN, longer than any sequence."""
+    rows = len(shape.own), max(shape.lengths) + 3
+    dims = shape.head_dim, shape.v_head_dim
+    return [torch.full((*rows, shape.kv_heads, dim), torch.nan, dtype=shape.dtype) for dim in dims]
+
+
+def staging(shape: Shape) -> list[torch.Tensor]:
+    """Staging that holds K and V of the step's tokens and NaN elsewhere."""
+    filled, own = empty_staging(shape), inputs.sequence_ids(shape) >= 0
+    place = inputs.sequence_ids(shape)[own].long(), inputs.positions(shape)[own].long()
+    for x, name in zip(filled, KV_FIELDS, strict=True):
+        x[place] = inputs.activations(shape, name)[own]  # type: ignore[arg-type]
+    return filled

@@ -21,6 +21,15 @@ def check_range(op: str, argument: str, values: torch.Tensor, low: int, high: in
         )
 
 
+def check_tokens(
+    op: str, positions: torch.Tensor, sequence_ids: torch.Tensor, sequences: int, positions_end: int
+) -> None:
+    """Raise KVC552 unless every token is of one of the sequences, at a position below the end, or padding (-1)."""
+    check_range(op, "sequence_ids", sequence_ids, -1, sequences)
+    own = positions.masked_fill(sequence_ids < 0, 0)
+    check_range(op, "positions", own, 0, max(1, positions_end))
+
+
 def check_write_rows(op: str, rows: torch.Tensor, num_rows: int, argument: str = "rows") -> None:
     """Raise unless the write rows are in ``[-1, num_rows)`` (KVC552) and those that are not -1 differ (KVC553)."""
     check_range(op, argument, rows, -1, num_rows)

@@ -7,6 +7,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, Tag
 from pydantic_core import ErrorDetails
 
+from kvc.capabilities import REFUSED_VARIANTS
 from kvc.diagnostics import Diagnostic, Source
 from kvc.specs import models
 from kvc.specs.nodes import Loc, Mapping, Node, Scalar, document_path, find, key_source, place
@@ -127,7 +128,16 @@ def _bad_kind(error: ErrorDetails, root: Node) -> Diagnostic:
     tags = (tag.partition("=") for tag in _quoted(error["ctx"]["expected_tags"]))
     choices = [name for of, _, name in tags if of == field]
     at = find(root, (*error["loc"], field)).source
+    why = _refused(find(root, error["loc"]), wanted)
+    if why:
+        return _at(error, root, "KVC024", f"{field} `{wanted}` is not supported: {why}", nearest(wanted, choices), at)
     return _at(error, root, "KVC024", f"unknown {field} `{shortened(wanted)}`", nearest(wanted, choices), at)
+
+
+def _refused(node: Node, variant: str) -> str | None:
+    """Why a variant that is known by name is not supported."""
+    kind = find(node, ("kind",)).plain()
+    return REFUSED_VARIANTS.get(str(kind), {}).get(variant)
 
 
 def _no_kind(error: ErrorDetails, root: Node) -> Diagnostic:

@@ -181,6 +181,10 @@ class Draft(Model):
         Field(description="auto: shares slots with the target where slots are equal; target: must; own: never"),
     ] = "auto"
     tokens_per_page: Annotated[int, Field(description="default: the cache's")] | None = None
+    tree: Annotated[
+        Literal["none", "static", "dynamic"],
+        Field(description="none: drafted tokens are a chain; trees are refused, with the reason"),
+    ] = "none"
 
 
 class Memory(Model):

@@ -11,6 +11,7 @@ from kvc.diagnostics import Source
 from kvc.specs import models, resolved
 from kvc.specs.layer_models import Layer
 from kvc.specs.nodes import key_source
+from kvc.specs.notes import notes_of
 from kvc.specs.placement import PlacedLayer, draft_layer, override_ranges, placed_layers, written_layers
 from kvc.specs.resolve_shapes import coverage_of, shape_of, shards_of
 from kvc.specs.resolve_storage import CONTEXT_FIELDS, Storage, Stored, has_list, source_of, storage_of
@@ -22,20 +23,22 @@ def resolve(spec: models.Spec, document: Document) -> resolved.ResolvedSpec:
     # Defaults are left out, so that an option that a later version adds does not change the digest.
     values = spec.model_dump(mode="json", exclude_defaults=True)
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    runs = _runs(spec, document)
+    target = _runs(spec, document)
+    runs = (*target, *_draft_runs(spec, document, target))
     return resolved.ResolvedSpec(
         name=spec.name,
         file=document.path,
         digest=hashlib.sha256(text.encode()).hexdigest(),
         dtype=spec.model.dtype,
         max_position=spec.model.max_position,
-        runs=(*runs, *_draft_runs(spec, document, runs)),
+        runs=runs,
         memory=_memory(spec.memory),
         target=_target(spec.target),
         require=tuple(spec.compile.require),
         values=values,
         draft=_draft_rules(spec, document),
         tensor_parallel=spec.parallel.tensor,
+        notes=notes_of(spec, document, runs),
     )
 
 

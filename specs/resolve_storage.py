@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from kvc.capabilities import TWINNED_COVERAGES
+from kvc.capabilities import mixed_layer
 from kvc.capabilities.checkpoint_names import SCALES
 from kvc.encodings import ENCODINGS
 from kvc.specs import models, resolved
@@ -110,7 +110,8 @@ def storage_of(stored: Stored, shape: resolved.Shape, coverage: resolved.Coverag
     if isinstance(shape, resolved.RecurrentShape):
         return "state", resolved.ScaleSource("none"), None
     retain = _retained(stored.retain, shape, stored.retain_at)
-    if retain and coverage.kind not in TWINNED_COVERAGES and not stored.own:
+    layer = mixed_layer(shape.capability, coverage.kind)
+    if retain and layer.pool == "high" and not stored.own:
         return retain.encoding, retain.scales, None
     scales = scale_source(stored.encoding, shape, stored.scales, stored.scales_at)
-    return stored.encoding, scales, retain if coverage.kind in TWINNED_COVERAGES else None
+    return stored.encoding, scales, retain if layer.accepts_twin else None

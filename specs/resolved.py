@@ -6,7 +6,7 @@ No pydantic here: the classes travel into code that must load without it.
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from kvc.diagnostics import Source
+from kvc.diagnostics import Diagnostic, Source
 from kvc.encodings import Field, StateTensor
 
 Domain = Literal["target", "draft"]
@@ -275,7 +275,10 @@ class Target:
 
 @dataclass(frozen=True)
 class ResolvedSpec:
-    """A whole spec; ``digest`` is the sha256 of ``values``, the spec as JSON data, so comments do not change it."""
+    """A whole spec; ``digest`` is the sha256 of ``values``, the spec as JSON data, so comments do not change it.
+
+    ``notes``: what its mixed cache means that its author may not expect.
+    """
 
     name: str
     file: str
@@ -289,6 +292,7 @@ class ResolvedSpec:
     values: dict[str, Any]
     draft: DraftRules | None = None
     tensor_parallel: int = 1
+    notes: tuple[Diagnostic, ...] = ()
 
     @property
     def num_layers(self) -> int:

@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = ("README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"(?P<skip><!-- not run -->\n)?```console\n\$ (?P<command>.*)\n(?P<output>[\s\S]*?)```")
 TIMES = re.compile(r" *\d+ ms")
+PROGRAMS = {"kvc ": f"{sys.executable} -m kvc ", "python ": f"{sys.executable} "}
+PROGRAM = re.compile("|".join(PROGRAMS))
 PYTHON = re.compile(r"<!-- run -->\n```python\n(?P<code>[\s\S]*?)```")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
@@ -24,7 +26,7 @@ def run(command: str, folder: Path, python_path: str) -> str:
     """What a console shows: stdout and stderr of the command in a folder that holds the documents' files."""
     (folder / "docs").symlink_to(ROOT / "docs")
     env = os.environ | {"PYTHONPATH": python_path, "COLUMNS": "120", "NO_COLOR": "1"}
-    script = command.replace("kvc ", f"{sys.executable} -m kvc ", 1)
+    script = PROGRAM.sub(lambda found: PROGRAMS[found[0]], command, count=1)
     done = subprocess.run(["bash", "-c", script], cwd=folder, env=env, text=True, stdout=-1, stderr=subprocess.STDOUT)
     return done.stdout
 

@@ -3,12 +3,25 @@
 from kvc.capabilities.gates import FP8_CONTEXT, LAYOUTS, Fp8Context, Layout, layout_wanted
 from kvc.capabilities.kernels import KERNELS, Kernel
 from kvc.capabilities.layers import LAYER_CAPABILITIES, LayerCapability
+from kvc.capabilities.mixed import (
+    DRAFT_LAYER,
+    DRAFT_TREES,
+    INDEX_KEY,
+    MIXED_LAYERS,
+    PRECISION,
+    REFUSED_VARIANTS,
+    TWIN_READS,
+    UNTWINNED,
+    MixedLayer,
+    TwinReads,
+    mixed_layer,
+    twin_encodings,
+)
 from kvc.capabilities.passes import PASSES, Pass
 from kvc.capabilities.storage import (
     COVERAGES,
     INDEX_ENCODINGS,
     STORAGE_CAPABILITIES,
-    TWINNED_COVERAGES,
     StorageCapability,
 )
 from kvc.capabilities.targets import ARCHS, MAX_LAYERS, MAX_ROPE_TABLE, PAGE_SIZES
@@ -16,22 +29,33 @@ from kvc.capabilities.targets import ARCHS, MAX_LAYERS, MAX_ROPE_TABLE, PAGE_SIZ
 __all__ = [
     "ARCHS",
     "COVERAGES",
+    "DRAFT_LAYER",
+    "DRAFT_TREES",
     "FP8_CONTEXT",
     "INDEX_ENCODINGS",
+    "INDEX_KEY",
     "KERNELS",
     "LAYER_CAPABILITIES",
     "LAYOUTS",
     "MAX_LAYERS",
     "MAX_ROPE_TABLE",
+    "MIXED_LAYERS",
     "PAGE_SIZES",
     "PASSES",
+    "PRECISION",
+    "REFUSED_VARIANTS",
     "STORAGE_CAPABILITIES",
-    "TWINNED_COVERAGES",
+    "TWIN_READS",
+    "UNTWINNED",
     "Fp8Context",
     "Kernel",
     "LayerCapability",
     "Layout",
+    "MixedLayer",
     "Pass",
     "StorageCapability",
+    "TwinReads",
     "layout_wanted",
+    "mixed_layer",
+    "twin_encodings",
 ]

@@ -5,6 +5,8 @@ Wider than `LAYER_CAPABILITIES`, what can be compiled: bytes are known long befo
 
 from dataclasses import dataclass
 
+from kvc.capabilities.mixed import twin_encodings
+
 
 @dataclass(frozen=True)
 class StorageCapability:
@@ -28,41 +30,17 @@ _ALL, _NO_FP16 = ("fp32", "bf16", "fp16"), ("fp32", "bf16")
 # for a quantized cache; the rope part of the DeepSeek rows is bf16.
 _DTYPES = {"bf16": _NO_FP16, "fp8_ds_mla": _NO_FP16, "fp8_ds_mla_v4": _NO_FP16}
 
-# Kind -> encoding of the history -> encodings of its twin: dense layers read bf16 or fp8 twins, sparse ones fp8.
-_TABLE: dict[str, dict[str, tuple[str, ...]]] = {
-    "gqa": {"fp32": (), "bf16": (), "fp8": ("bf16",), "nvfp4": ("fp8", "bf16")},
-    "mla": {
-        "fp32": (),
-        "bf16": (),
-        "fp8": ("bf16",),
-        "nvfp4": ("fp8", "bf16"),
-        "nvfp4_rope_fp8": ("fp8", "bf16"),
-        "nvfp4_residual": ("fp8", "bf16"),
-        "fp8_ds_mla": (),
-    },
-    "mla_sparse dsa": {
-        "fp32": (),
-        "bf16": (),
-        "fp8": (),
-        "nvfp4": ("fp8",),
-        "nvfp4_rope_fp8": ("fp8",),
-        "nvfp4_residual": ("fp8",),
-        "fp8_ds_mla": (),
-    },
-    "mla_sparse deepseek_v4": {
-        "fp32": (),
-        "bf16": (),
-        "fp8": (),
-        "nvfp4": ("fp8",),
-        "nvfp4_rope_fp8": ("fp8",),
-        "nvfp4_residual": ("fp8",),
-        "fp8_ds_mla_v4": (),
-    },
+# Kind -> encodings of its histories; `twin_encodings` says which of them may have a twin, and in what.
+_TABLE: dict[str, tuple[str, ...]] = {
+    "gqa": ("fp32", "bf16", "fp8", "nvfp4"),
+    "mla": ("fp32", "bf16", "fp8", "nvfp4", "nvfp4_rope_fp8", "nvfp4_residual", "fp8_ds_mla"),
+    "mla_sparse dsa": ("fp32", "bf16", "fp8", "nvfp4", "nvfp4_rope_fp8", "nvfp4_residual", "fp8_ds_mla"),
+    "mla_sparse deepseek_v4": ("fp32", "bf16", "fp8", "nvfp4", "nvfp4_rope_fp8", "nvfp4_residual", "fp8_ds_mla_v4"),
 }
 STORAGE_CAPABILITIES: tuple[StorageCapability, ...] = tuple(
-    StorageCapability(kind, encoding, twins, _DTYPES.get(encoding, _ALL))
+    StorageCapability(kind, encoding, twin_encodings(kind, encoding), _DTYPES.get(encoding, _ALL))
     for kind, encodings in _TABLE.items()
-    for encoding, twins in encodings.items()
+    for encoding in encodings
 )
 
 # Encodings of index keys.
@@ -79,6 +57,3 @@ COVERAGES: dict[str, tuple[str, ...]] = {
     "recurrent kda": ("recurrent",),
     "recurrent other": ("recurrent",),
 }
-
-# Coverages whose history may have a twin; others keep their rows in the twin's encoding.
-TWINNED_COVERAGES: tuple[str, ...] = ("full", "compressed")

@@ -1,10 +1,12 @@
 """`kvc compile`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kvc.cli.errors import print_findings
 from kvc.cli.options import DeviceOption, device_bytes
 
 
@@ -22,10 +24,13 @@ def compile(
     """
     from kvc.artifact import check_replaceable
     from kvc.compiler import compile_spec
+    from kvc.specs import load_spec
 
     check_replaceable(output, force)
+    loaded = load_spec(spec)
+    print_findings(loaded.notes, file=sys.stderr)
     compiled = compile_spec(
-        spec,
+        loaded,
         device_bytes=device_bytes(device),
         print_after=print_after,
         printer=lambda name, text: print(f"-- after {name}\n{text}"),

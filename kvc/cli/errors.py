@@ -54,7 +54,7 @@ def _cited_line(source: Source) -> str:
     return line if all(character.isprintable() or character == "\t" for character in line) else ""
 
 
-def _excerpt(source: Source, paint: Paint) -> list[str]:
+def _excerpt(source: Source, paint: Paint, severity: str) -> list[str]:
     """The cited line with a caret under the place; empty where there is nothing to show."""
     line, start = _cited_line(source), source.column - 1
     if not line.strip() or start > len(line):
@@ -69,15 +69,16 @@ def _excerpt(source: Source, paint: Paint) -> list[str]:
     return [
         paint(f"{margin} |", "gutter"),
         paint(f"{number} |", "gutter") + f" {shown}",
-        paint(f"{margin} |", "gutter") + f" {indent}" + paint("^" * max(width, 1), "error"),
+        paint(f"{margin} |", "gutter") + f" {indent}" + paint("^" * max(width, 1), severity),
     ]
 
 
 def render_text(found: Diagnostic, paint: Paint = lambda text, kind: text) -> str:
     """One finding: place, code, message; the source line with a caret; the hint."""
     place = paint(f"{found.source}: ", "place") if found.source else ""
-    lines = [f"{place}{paint(found.code, found.severity)} {found.message}"]
-    excerpt = _excerpt(found.source, paint) if found.source else []
+    kind = "note: " if found.severity == "note" else ""
+    lines = [f"{place}{paint(found.code, found.severity)} {kind}{found.message}"]
+    excerpt = _excerpt(found.source, paint, found.severity) if found.source else []
     lines += excerpt
     if found.help:
         margin = " " * (len(str(found.source.line)) + 1 if excerpt and found.source else 2)

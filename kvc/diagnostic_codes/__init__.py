@@ -8,6 +8,7 @@ from kvc.diagnostic_codes import (
     compiler_passes,
     compiling,
     importing,
+    mixed_caches,
     models,
     op_calls,
     planning,
@@ -19,5 +20,17 @@ from kvc.diagnostic_codes.code import Code
 
 __all__ = ["CODES", "Code"]
 
-_RANGES = (spec_file, spec_checks, importing, planning, compiling, compiler_passes, artifact, running, op_calls, models)
+_RANGES = (
+    spec_file,
+    spec_checks,
+    mixed_caches,
+    importing,
+    planning,
+    compiling,
+    compiler_passes,
+    artifact,
+    running,
+    op_calls,
+    models,
+)
 CODES: dict[str, Code] = {name: code for module in _RANGES for name, code in module.CODES.items()}

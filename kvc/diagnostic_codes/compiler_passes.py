@@ -100,4 +100,9 @@ CODES: dict[str, Code] = {
         "a workspace in which values meet",
         _BUG + "Values of a graph that live at the same time have different places, all of them inside the workspace.",
     ),
+    "KVC335": Code(
+        "rows of a twin that its layer does not retain",
+        _BUG + "Every call that reads a twin reads the first and last tokens that `retain` says, in both phases: the "
+        "page manager keeps no other rows.",
+    ),
 }

@@ -23,13 +23,14 @@ CODES: dict[str, Code] = {
     "KVC504": Code(
         "a request that cannot be",
         "A step has at least one request, each of at least one token, context requests first; its generation requests "
-        "all have the same number of tokens, because they share one graph of fixed shapes.",
+        "all have the same number of tokens, because they share one graph of fixed shapes. Token ids, of which a "
+        "prefix is looked up, are a flat sequence of integers.",
         'Request("a", tokens=-1)',
     ),
     "KVC505": Code(
         "calls in the wrong order",
         "A step is begin, layer for each layer, commit (or abort). While it is open its sequences cannot be extended, "
-        "preempted or released.",
+        "preempted or released. A prefix is asked for right after `admit`, before anything is stored.",
         "cache.layer(0, q, k, v)  # before cache.begin(...)",
     ),
     "KVC506": Code(

@@ -1,5 +1,6 @@
 """Whether the parts of a plan that was read from a file agree with each other."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from kvc.plan.stale import page_limit
@@ -38,6 +39,13 @@ def _disagreeing(plan: Plan) -> Iterator[str]:
     for lifecycle in plan.lifecycles:
         if not _has_rule(lifecycle):
             yield f"plan.lifecycles[{lifecycle.id}]: a coverage or page size that this kvc does not know"
+    if plan.draft_tokens < 0:
+        yield "plan.draft_tokens is below 0"
+    yield from _misplaced(plan)
+
+
+def _misplaced(plan: Plan) -> Iterator[str]:
+    """Buffers that are nobody's, that lie in no page of their pool, or in one that another has."""
     layers = sorted((group.pool, layer) for group in plan.layer_groups for layer in group.layers)
     if layers != sorted((buffer.pool, buffer.layer) for buffer in plan.buffers):
         yield "plan.layer_groups: their layers are not those of the buffers"
@@ -45,6 +53,9 @@ def _disagreeing(plan: Plan) -> Iterator[str]:
         pool = plan.pools[buffer.pool]
         if buffer.page_bytes != pool.page_bytes or not 0 <= buffer.index < pool.pages_per_slot:
             yield f"plan.buffers: layer {buffer.layer} has no page in pool {buffer.pool}"
+    pages = Counter((buffer.pool, buffer.index) for buffer in plan.buffers)
+    if any(count > 1 for count in pages.values()):
+        yield "plan.buffers: two buffers have the same page of a slot"
 
 
 def _agrees(plan: Plan, group: PoolGroup) -> bool:
@@ -55,7 +66,10 @@ def _agrees(plan: Plan, group: PoolGroup) -> bool:
 
 
 def _has_rule(lifecycle: Lifecycle) -> bool:
-    if lifecycle.tokens_per_page < 1 or not lifecycle.pools:
+    coverage = lifecycle.coverage
+    if lifecycle.tokens_per_page < 1 or not lifecycle.pools or min(coverage.keep_first, coverage.ratio - 1) < 0:
+        return False
+    if coverage.window is not None and coverage.window < 1:
         return False
     try:
         page_limit(lifecycle.coverage, lifecycle.tokens_per_page)

@@ -1,12 +1,13 @@
 """What a cache takes beside its pools, and what a reader of its plan must know."""
 
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from kvc.plan.pooling import Pooling
 from kvc.plan.stale import ceil_div
 from kvc.plan.types import Overheads
 from kvc.specs.compilable import compile_findings
-from kvc.specs.resolved import DeepseekV4Shape, LayerRun, ResolvedSpec, Rope, ScaleSource
+from kvc.specs.resolved import LayerRun, ResolvedSpec, Rope, ScaleSource
 from kvc.specs.scratch import UNIT, code_scale
 
 _INT32 = _FLOAT32 = 4
@@ -60,7 +61,7 @@ def _table_entries(spec: ResolvedSpec, pooling: Pooling) -> int:
 
 def notes(spec: ResolvedSpec) -> tuple[str, ...]:
     """Notes that do not depend on the size of memory."""
-    found = (*_parallel(spec), *_drafts(spec), *_everything_retained(spec), *_high_windows(spec))
+    found = (*_parallel(spec), *_drafts(spec), *_of_the_spec(spec))
     return tuple(dict.fromkeys(found))
 
 
@@ -92,18 +93,8 @@ def _drafts(spec: ResolvedSpec) -> Iterator[str]:
         )
 
 
-def _everything_retained(spec: ResolvedSpec) -> Iterator[str]:
-    longest = spec.target.max_seq_len
-    for run in spec.runs:
-        if run.retain and run.retain.first + run.retain.last >= longest:
-            yield (
-                f"everything is retained: first {run.retain.first:,} + last {run.retain.last:,} tokens are at least "
-                f"max_seq_len, {longest:,}"
-            )
-
-
-def _high_windows(spec: ResolvedSpec) -> Iterator[str]:
-    """Windows of a mixed cache have no twin."""
-    for run in spec.runs:
-        if run.retain and isinstance(run.shape, DeepseekV4Shape):
-            yield f"windows of deepseek_v4 layers have no twin: they are {run.retain.encoding} throughout"
+def _of_the_spec(spec: ResolvedSpec) -> Iterator[str]:
+    """Notes that cite a line, without the folders of this machine: plans travel in artifacts."""
+    for note in spec.notes:
+        at = f" ({PurePath(note.source.path).name}:{note.source.line})" if note.source else ""
+        yield note.message.replace("`", "") + at

@@ -73,12 +73,13 @@ class _Rule:
     """``stale(coverage, committed, S)``; ``limit(coverage, S, draft)``: most pages held, None: grows without bound.
 
     ``held(coverage, tokens, S, draft)`` where a short sequence does not simply hold what it has written, up to the
-    limit.
+    limit. ``of_tokens``: a page holds rows of its tokens, not a state after the last of them.
     """
 
     stale: Callable[[Coverage, int, int], range]
     limit: Callable[[Coverage, int, int], int] | None
     held: Callable[[Coverage, int, int, int], int] | None = None
+    of_tokens: bool = True
 
 
 def _states(tokens: int, number: int) -> int:
@@ -99,12 +100,14 @@ _RULES = {
         _nothing_stale,
         lambda coverage, tokens_per_page, draft: 1 + draft,
         lambda coverage, tokens, tokens_per_page, draft: _states(tokens, 1 + draft),
+        of_tokens=False,
     ),
     # One allocation that rolls over: its tensors have room for drafted tokens.
     "rolling": _Rule(
         _nothing_stale,
         lambda coverage, tokens_per_page, draft: 1,
         lambda coverage, tokens, tokens_per_page, draft: _states(tokens, 1),
+        of_tokens=False,
     ),
 }
 
@@ -115,6 +118,17 @@ def stale_pages(coverage: Coverage, committed: int, tokens_per_page: int) -> ran
     KeyError for a coverage that has no rule.
     """
     return _RULES[coverage.kind].stale(coverage, committed, tokens_per_page)
+
+
+def live_pages(coverage: Coverage, committed: int, tokens_per_page: int) -> tuple[range, range]:
+    """Pages of ``committed`` tokens that are not stale: those before the stale ones, those after them."""
+    stale, end = stale_pages(coverage, committed, tokens_per_page), ceil_div(committed, tokens_per_page)
+    return range(min(stale.start, end)), range(min(max(stale.start, stale.stop), end), end)
+
+
+def holds_tokens(coverage: Coverage) -> bool:
+    """Whether a page holds rows of its own tokens; False: a state, which stands for one length alone."""
+    return _RULES[coverage.kind].of_tokens
 
 
 def held_pages(coverage: Coverage, tokens: int, tokens_per_page: int, draft_tokens: int = 0) -> int:

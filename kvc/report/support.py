@@ -7,13 +7,21 @@ from collections.abc import Iterable, Iterator
 
 from kvc.capabilities import (
     COVERAGES,
+    DRAFT_LAYER,
+    DRAFT_TREES,
     INDEX_ENCODINGS,
+    INDEX_KEY,
     LAYER_CAPABILITIES,
+    MIXED_LAYERS,
+    REFUSED_VARIANTS,
     STORAGE_CAPABILITIES,
-    TWINNED_COVERAGES,
+    TWIN_READS,
+    UNTWINNED,
     LayerCapability,
     StorageCapability,
+    mixed_layer,
 )
+from kvc.diagnostic_codes import CODES, mixed_caches
 from kvc.encodings import ENCODINGS
 
 _PHASES = ("context", "generation")
@@ -24,6 +32,13 @@ Made from the capability tables (`kvc/capabilities/`) by `python -m kvc.report.s
 `kvc check` and `kvc plan` take everything that can be **planned**; of that, `kvc compile` refuses what cannot be
 **compiled** yet, naming the layer and the row that is missing (KVC103, KVC111, KVC112, KVC120, KVC121, KVC140).
 A **twin** holds retained tokens in a second encoding; layers whose coverage has none keep all their rows in it.
+"""
+
+_MIXED_CODES = ("KVC110", "KVC128", "KVC129", *mixed_caches.CODES)
+_MIXED = """\
+## Mixed caches
+
+With `cache.retain`, a history in the low encoding has a twin in the high one; `kvc explain CODE` says more.
 """
 
 
@@ -37,7 +52,15 @@ def support_text() -> str:
         _markdown(("layer kind", "encoding", "activations", "twins", "drafts", *_PHASES, "context attention"), _rows()),
         "\nContext and generation: coverages that are compiled; - where it can be planned only. Context attention: "
         "what Q, K and V may be.\n",
-        "## Encodings\n",
+        _MIXED,
+        _markdown(("layers", "twin", "own pool", "why none"), _mixed_layers()),
+        "\n",
+        _markdown(("layer kind", "twins that attention reads", "why no others"), _twin_reads()),
+        "\n",
+        _markdown(("refused", "why"), _refused()),
+        "\n",
+        _markdown(("code", "rule or note"), ((name, CODES[name].title) for name in _MIXED_CODES)),
+        "\n## Encodings\n",
         _markdown(("encoding", "scales", "rows of", "summary"), _encodings()),
     )
     return "\n".join(parts)
@@ -56,7 +79,7 @@ def _listed(names: Iterable[str]) -> str:
 def _kinds() -> Iterator[tuple[str, ...]]:
     for kind, coverages in COVERAGES.items():
         compiled = dict.fromkeys(row.coverage for row in LAYER_CAPABILITIES if row.kind == kind)
-        twinned = (coverage for coverage in coverages if coverage in TWINNED_COVERAGES)
+        twinned = (coverage for coverage in coverages if mixed_layer(kind, coverage).accepts_twin)
         yield kind, _listed(coverages), _listed(twinned), _listed(compiled)
 
 
@@ -87,6 +110,25 @@ def _drafts(row: StorageCapability, compiled: Iterable[LayerCapability]) -> str:
     if any(found.draft for found in compiled):
         return "compiled"
     return "planned" if row.draft else "-"
+
+
+def _mixed_layers() -> Iterator[tuple[str, ...]]:
+    rows = [
+        (row.kind if row.kind.startswith(row.coverage) else f"{row.kind}, {row.coverage}", row) for row in MIXED_LAYERS
+    ]
+    for what, row in (*rows, ("draft layers of any kind", DRAFT_LAYER), ("index keys", INDEX_KEY)):
+        yield what, "yes" if row.accepts_twin else "no", row.pool, row.why or "-"
+
+
+def _twin_reads() -> Iterator[tuple[str, ...]]:
+    return ((row.kind, _listed(row.encodings), row.why) for row in TWIN_READS.values())
+
+
+def _refused() -> Iterator[tuple[str, ...]]:
+    yield from ((f"a twin of a history in `{encoding}`", why) for encoding, why in UNTWINNED.items())
+    yield from ((f"`draft.tree: {tree}`", why) for tree, why in DRAFT_TREES.items() if why)
+    for kind, variants in REFUSED_VARIANTS.items():
+        yield from ((f"`{kind}`, `variant: {variant}`", why) for variant, why in variants.items())
 
 
 def _encodings() -> Iterator[tuple[str, ...]]:

@@ -16,6 +16,8 @@ from kvc.runtime.constants import make_constants
 from kvc.runtime.executor import Executor
 from kvc.runtime.out_of_pages import SequenceId
 from kvc.runtime.pools import PoolMemory
+from kvc.runtime.prefix_chain import TokenIds
+from kvc.runtime.prefix_index import PrefixStatistics, Reuse
 from kvc.runtime.selections import Selections
 from kvc.runtime.weights import Checkpoint, Weights
 
@@ -61,13 +63,30 @@ class Cache:
 
     def __repr__(self) -> str:
         free = f"{sum(self.manager.free_slots):,} of {sum(self.num_slots):,} slots free"
-        return f"<cache of {self.program.name} on {self.device}: {len(self.manager.sequences)} admitted, {free}>"
+        prefixes = f"; {self.prefix_statistics()}" if self.prefix_statistics().lookups else ""
+        admitted = f"{len(self.manager.sequences)} admitted"
+        return f"<cache of {self.program.name} on {self.device}: {admitted}, {free}{prefixes}>"
 
     # Sequences
 
     def admit(self, sequence: SequenceId) -> int:
         """Start a sequence; returns the tokens to recompute if it was preempted (`CacheManager.admit`)."""
         return self.manager.admit(sequence)
+
+    def reuse(self, sequence: SequenceId, tokens: TokenIds, salt: str | bytes = b"") -> Reuse:
+        """Start an admitted sequence with the longest held prefix of its token ids (`CacheManager.reuse`).
+
+        The answer's ``tokens`` are committed already: the first request goes on after them.
+        """
+        return self.manager.reuse(sequence, tokens, salt)
+
+    def record_tokens(self, sequence: SequenceId, tokens: TokenIds) -> None:
+        """Say which tokens follow those given to `reuse` (`CacheManager.record_tokens`)."""
+        self.manager.record_tokens(sequence, tokens)
+
+    def prefix_statistics(self) -> PrefixStatistics:
+        """What `reuse` has found so far (`CacheManager.prefix_statistics`)."""
+        return self.manager.prefix_statistics()
 
     def preempt(self, sequence: SequenceId) -> int:
         """Free a sequence's pages and remember its length (`CacheManager.preempt`)."""

@@ -14,6 +14,9 @@ from kvc.diagnostics import fail
 from kvc.plan.stale import ceil_div, stale_pages
 from kvc.plan.types import Lifecycle
 from kvc.runtime.out_of_pages import Holder, OutOfPages, SequenceId, Shortage
+from kvc.runtime.prefix_chain import PrefixChain, TokenIds, token_ids
+from kvc.runtime.prefix_index import PrefixIndex, PrefixStatistics, Reuse
+from kvc.runtime.shared_slots import SharedSlots
 from kvc.runtime.slots import SlotAllocator
 
 
@@ -28,7 +31,10 @@ class Limits:
 
 @dataclass
 class _Sequence:
-    """``ends``: per lifecycle, the first page not looked at yet; ``stale``: the pages before it that were released."""
+    """``ends``: per lifecycle, the first page not looked at yet; ``stale``: the pages before it that were released.
+
+    ``chain``: its tokens, None where nobody said what they are.
+    """
 
     id: SequenceId
     row: int
@@ -36,6 +42,7 @@ class _Sequence:
     stale: list[int]
     committed: int = 0
     scheduled: int = 0
+    chain: PrefixChain | None = None
 
 
 class CacheManager:
@@ -49,7 +56,9 @@ class CacheManager:
         self.lifecycles = tuple(lifecycles)
         self.limits = limits
         self.table_width = max(ceil_div(limits.max_seq_len, cycle.tokens_per_page) for cycle in self.lifecycles)
-        self._groups = [SlotAllocator(count) for count in num_slots]
+        self._groups = [SharedSlots(count) for count in num_slots]
+        self._prefixes = PrefixIndex(self.lifecycles, self._groups)
+        self._prefix_statistics = PrefixStatistics()
         self._rows = SlotAllocator(limits.max_sequences)
         self._tables = np.full((len(self.lifecycles), limits.max_sequences, self.table_width), -1, np.int32)
         self._sequences: dict[SequenceId, _Sequence] = {}
@@ -67,7 +76,7 @@ class CacheManager:
 
     @property
     def free_slots(self) -> tuple[int, ...]:
-        """Free slots of each pool group."""
+        """Slots of each pool group that can be taken, those of evictable prefixes among them."""
         return tuple(group.free for group in self._groups)
 
     def committed(self, sequence: SequenceId) -> int:
@@ -106,6 +115,40 @@ class CacheManager:
         self._sequences[sequence] = _Sequence(sequence, row, [0] * count, [0] * count)
         return self._preempted.pop(sequence, 0)
 
+    def reuse(self, sequence: SequenceId, tokens: TokenIds, salt: str | bytes = b"") -> Reuse:
+        """Start an empty sequence with the longest prefix of ``tokens`` whose pages are held, shared and not computed.
+
+        ``tokens``: the ids of the prompt, or of all that a preempted sequence has to compute again. Its own pages can
+        be found by them from now on, by sequences of the same ``salt`` (an adapter, an image). KVC501 (unknown),
+        KVC504 (no token ids) or KVC505 (the sequence has tokens already).
+        """
+        found = self._idle(sequence)
+        if found.committed or found.chain is not None:
+            message = f"sequence {sequence!r} has started already"
+            raise fail("KVC505", message, help="ask for a prefix right after admit")
+        chain = self._prefixes.chain(salt.encode() if isinstance(salt, str) else salt)
+        chain.extend(token_ids(tokens))
+        found.chain, answer = chain, self._prefixes.longest(chain)
+        self._share(found, chain, answer.tokens)
+        self._prefix_statistics = self._prefix_statistics.plus(chain.tokens, answer)
+        return answer
+
+    def record_tokens(self, sequence: SequenceId, tokens: TokenIds) -> None:
+        """Say which tokens follow those given to `reuse`, so that their pages can be found too.
+
+        Before the commit of the step that computes them: what is stale after it has no name otherwise. KVC501, KVC504,
+        or KVC505 for a sequence whose first tokens are not known.
+        """
+        found = self._find(sequence)
+        if found.chain is None:
+            message = f"sequence {sequence!r}: its first tokens are not known"
+            raise fail("KVC505", message, help="give them to reuse, right after admit")
+        found.chain.extend(token_ids(tokens))
+
+    def prefix_statistics(self) -> PrefixStatistics:
+        """What `reuse` has found so far."""
+        return self._prefix_statistics
+
     def extend(self, tokens: Mapping[SequenceId, int], rollback: Mapping[SequenceId, int] | None = None) -> None:
         """Take the pages of a step: ``tokens`` more for each sequence, all of them or none.
 
@@ -140,6 +183,7 @@ class CacheManager:
             sequence = self._sequences[name]
             sequence.committed += count
             sequence.scheduled = 0
+            self._offer(sequence)
             for cycle in self.lifecycles:
                 self._trim(sequence, cycle)
 
@@ -202,7 +246,11 @@ class CacheManager:
         """Per lifecycle, the pages that ``count`` more tokens need and the sequence has not got."""
         length = sequence.committed + count
         lowest = max(sequence.committed, length - rollback)
-        return [_live_pages(cycle, sequence.ends[cycle.id], length, lowest) for cycle in self.lifecycles]
+        found = lowest if sequence.chain is None else min(lowest, self._prefixes.last_prefix(length))
+        return [
+            _live_pages(cycle, sequence.ends[cycle.id], length, found if self._prefixes.is_block(cycle) else lowest)
+            for cycle in self.lifecycles
+        ]
 
     def _count(self, new: Iterable[list[list[int]]]) -> list[int]:
         """Slots of each pool group that these pages take."""
@@ -219,6 +267,20 @@ class CacheManager:
             self._tables[cycle.id, sequence.row, pages[cycle.id]] = slots
             sequence.ends[cycle.id] = ceil_div(sequence.committed + count, cycle.tokens_per_page)
 
+    def _share(self, sequence: _Sequence, chain: PrefixChain, length: int) -> None:
+        """Put the pages of a prefix into the tables, as if the sequence had computed it."""
+        for cycle in self.lifecycles:
+            pages, slots = self._prefixes.pages(cycle, chain, length)
+            for slot in slots:
+                self._groups[cycle.pool_group].share(slot)
+            self._tables[cycle.id, sequence.row, pages] = slots
+            sequence.ends[cycle.id] = length // cycle.tokens_per_page
+        sequence.committed = length
+
+    def _offer(self, sequence: _Sequence, again: bool = False) -> None:
+        if sequence.chain is not None:
+            self._prefixes.offer(sequence.chain, self._tables[:, sequence.row], sequence.committed, again)
+
     def _trim(self, sequence: _Sequence, cycle: Lifecycle) -> None:
         """Give back the pages past the committed length and those that are stale at it."""
         end = ceil_div(sequence.committed, cycle.tokens_per_page)
@@ -232,17 +294,29 @@ class CacheManager:
         if start >= stop:
             return
         entries = self._tables[cycle.id, sequence.row, start:stop]
-        self._groups[cycle.pool_group].give(entries[entries >= 0].tolist())
+        self._groups[cycle.pool_group].give(entries[entries >= 0][::-1].tolist())
         entries[:] = -1
 
     def _drop(self, name: SequenceId) -> int:
         """Remove an admitted sequence and free what it holds; returns its committed length."""
         sequence = self._idle(name)
-        for cycle in self.lifecycles:
-            self._give(sequence, cycle, 0, sequence.ends[cycle.id])
+        self._offer(sequence, again=True)
+        for group, slots in self._slots_of(sequence).items():
+            self._groups[group].give(slots)
+        self._tables[:, sequence.row] = -1
         self._rows.give([sequence.row])
         del self._sequences[name]
         return sequence.committed
+
+    def _slots_of(self, sequence: _Sequence) -> dict[int, list[int]]:
+        """The slots held in each pool group, deepest page first; at equal depth later lifecycles first."""
+        held: dict[int, list[tuple[int, int, int]]] = {group: [] for group in range(len(self._groups))}
+        for cycle in self.lifecycles:
+            table = self._tables[cycle.id, sequence.row]
+            pages = np.flatnonzero(table >= 0)
+            ends = ((pages + 1) * cycle.tokens_per_page).tolist()
+            held[cycle.pool_group] += zip(ends, [cycle.id] * len(ends), table[pages].tolist(), strict=True)
+        return {group: [slot for _, _, slot in sorted(pages, reverse=True)] for group, pages in held.items()}
 
     # The answer when slots run out
 
@@ -250,8 +324,8 @@ class CacheManager:
         self, tokens: Mapping[SequenceId, int], rollback: Mapping[SequenceId, int], needed: list[int]
     ) -> OutOfPages:
         groups = {i: Shortage(needed[i], group.free, group.num_slots) for i, group in enumerate(self._groups)}
-        own = self._count_held(tokens)
-        holders = (Holder(name, self.held_slots(name)) for name, s in self._sequences.items() if not s.scheduled)
+        own = self._count_distinct(tokens)
+        holders = (Holder(name, self._count_unshared(s)) for name, s in self._sequences.items() if not s.scheduled)
         return OutOfPages(
             groups,
             self._fitting(tokens, rollback),
@@ -259,9 +333,14 @@ class CacheManager:
             solvable=all(short.needed + own[group] <= short.total for group, short in groups.items()),
         )
 
-    def _count_held(self, sequences: Iterable[SequenceId]) -> dict[int, int]:
-        held = [self.held_slots(name) for name in sequences]
-        return {group: sum(slots[group] for slots in held) for group in range(len(self._groups))}
+    def _count_unshared(self, sequence: _Sequence) -> dict[int, int]:
+        """Slots that nobody else holds."""
+        held = self._slots_of(sequence).items()
+        return {group: sum(self._groups[group].references(slot) == 1 for slot in slots) for group, slots in held}
+
+    def _count_distinct(self, sequences: Iterable[SequenceId]) -> dict[int, int]:
+        held = [self._slots_of(self._find(name)) for name in sequences]
+        return {group: len({slot for slots in held for slot in slots[group]}) for group in range(len(self._groups))}
 
     def _fitting(self, tokens: Mapping[SequenceId, int], rollback: Mapping[SequenceId, int]) -> dict[SequenceId, int]:
         free, fitting = list(self.free_slots), {}

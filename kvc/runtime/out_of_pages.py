@@ -10,7 +10,10 @@ SequenceId = str | int
 
 @dataclass(frozen=True)
 class Shortage:
-    """Slots of one pool group: ``needed`` by the refused call beside what its sequences hold, ``free``, ``total``."""
+    """Slots of one pool group: ``needed`` by the refused call beside what its sequences hold, ``free``, ``total``.
+
+    Evictable prefixes count as free.
+    """
 
     needed: int
     free: int
@@ -19,7 +22,10 @@ class Shortage:
 
 @dataclass(frozen=True)
 class Holder:
-    """A sequence that could be preempted, and the slots that this would free in each pool group."""
+    """A sequence that could be preempted, and the slots that this alone would free in each pool group.
+
+    Pages that it shares with others are not among them.
+    """
 
     id: SequenceId
     slots: Mapping[int, int]

@@ -48,6 +48,6 @@ def gather_mixed_rows(
     sizes: dict[str, Any] = {"heads": heads, "dims": dims, "dtype": dtype, "encoding": encoding}
     kept: dict[str, Any] = {"first": first, "last": last, "unit": unit, "encoding": twin_encoding}
     row: dict[str, Any] = {"fields": fields, "tokens_per_page": tokens_per_page}
-    chosen = selected, sequence_ids, code_scale
-    low = gather_rows(pool, page_table, lengths, scales, *chosen, **sizes, **row)
-    return overlay_retained_rows(low, twin, twin_table, lengths, committed, twin_scales, *chosen, **kept, **row)
+    row |= {"selected": selected, "sequence_ids": sequence_ids, "code_scale": code_scale}
+    low = gather_rows(pool, page_table, lengths, scales, **sizes, **row)
+    return overlay_retained_rows(low, twin, twin_table, lengths, committed, twin_scales, **kept, **row)

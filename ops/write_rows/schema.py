@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from kvc.ops.axes import INT32, Operand, bind, wrong
-from kvc.ops.values import check_range
+from kvc.ops.values import check_range, check_tokens
 
 DEFINITION = "write_rows(Tensor page_table, Tensor positions, Tensor sequence_ids, *, int tokens_per_page) -> Tensor"
 OPERANDS = (
@@ -31,9 +31,7 @@ def check_values(
     """Sequences exist, positions of tokens that are not padding lie in the table, and write rows fit in int32."""
     sequences, width = page_table.shape
     check_range("write_rows", "page_table", page_table, -1, _INT32_END // tokens_per_page)
-    check_range("write_rows", "sequence_ids", sequence_ids, -1, sequences)
-    own = positions.masked_fill(sequence_ids < 0, 0)
-    check_range("write_rows", "positions", own, 0, max(1, width * tokens_per_page))
+    check_tokens("write_rows", positions, sequence_ids, sequences, width * tokens_per_page)
 
 
 def fake(

@@ -1,4 +1,4 @@
-"""Rules about how histories are stored: twins, pages, overrides."""
+"""Rules about how histories are stored: pages and overrides."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -6,10 +6,9 @@ from itertools import pairwise
 from kvc.capabilities import PAGE_SIZES
 from kvc.specs.checks.rule import Hit, Rule
 from kvc.specs.checks.sites import storage_sites
-from kvc.specs.checks.storage import twin_choices
 from kvc.specs.models import Spec
 from kvc.specs.placement import entry_layers, override_ranges
-from kvc.specs.suggestions import listed, shortened
+from kvc.specs.suggestions import listed
 
 
 def _page_size(spec: Spec) -> Iterator[Hit]:
@@ -18,22 +17,6 @@ def _page_size(spec: Spec) -> Iterator[Hit]:
         close = sorted(sorted(PAGE_SIZES, key=lambda page: abs(page - size))[:2])
         help = f"nearest: {listed(close)} (a power of two from {PAGE_SIZES[0]} to {PAGE_SIZES[-1]})"
         yield Hit(("cache", "tokens_per_page"), f"pages of {size} tokens are not supported", help)
-
-
-def _twins(spec: Spec) -> Iterator[Hit]:
-    for site in storage_sites(spec):
-        retain = site.retain
-        if "retain" not in site.own or retain is None or retain.first + retain.last == 0 or retain.encoding is None:
-            continue
-        able = [layer for layer in site.covers if layer.has_twin]
-        if not able:
-            kinds = listed(dict.fromkeys(f"{layer.kind} {layer.coverage}" for layer in site.covers))
-            yield Hit((*site.loc, "retain"), f"no layer here can have a twin: {kinds}", "remove `retain`")
-        elif retain.encoding not in twin_choices(site):
-            pair = f"encoding `{shortened(site.encoding)}` of a {able[0].kind} layer cannot have a twin"
-            message = f"{pair} in `{shortened(retain.encoding)}`"
-            help = f"remove `retain`; supported twins: {listed(twin_choices(site)) or 'none'}"
-            yield Hit((*site.loc, "retain"), message, help)
 
 
 def _override_range(spec: Spec) -> Iterator[Hit]:
@@ -61,7 +44,6 @@ def _override_empty(spec: Spec) -> Iterator[Hit]:
 
 RULES: tuple[Rule, ...] = (
     Rule("KVC106", "the page size is supported", _page_size),
-    Rule("KVC110", "retained tokens have a twin that the layer accepts", _twins),
     Rule("KVC114", "overrides name layers that exist", _override_range),
     Rule("KVC115", "a layer is named by one override", _override_twice),
     Rule("KVC125", "overrides change something", _override_empty),

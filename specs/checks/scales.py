@@ -59,13 +59,14 @@ def _of_attention(spec: Spec) -> Use:
 def _of_storage(spec: Spec) -> Iterator[Use]:
     """The histories' and the twins', of the cache, each override and the draft."""
     cache, *others = storage_sites(spec)
-    inherited = tuple(dict.fromkeys(n for site in others if "scales" not in site.own for n in site.scale_fields))
+    heirs = [site for site in others if "scales" not in site.own and site.scales is not None]
+    inherited = tuple(dict.fromkeys(name for site in (cache, *heirs) for name in site.scale_fields))
     for site in (cache, *others):
         yield Use(
             loc=(*site.loc, "scales"),
             needed_at=(*site.loc, "encoding"),
             scales=site.scales,
-            fields=site.scale_fields or (inherited if site is cache else ()),
+            fields=inherited if site is cache else site.scale_fields,
             layers=None if site.loc == ("draft",) else site.layers,
             what=f"encoding `{site.encoding}`",
             reason=f"encoding `{shortened(site.encoding)}` has none",
@@ -73,17 +74,19 @@ def _of_storage(spec: Spec) -> Iterator[Use]:
             is_needed="encoding" in site.own and bool(site.scale_fields),
         )
         retain = site.retain if "retain" in site.own else None
-        if retain:
+        if retain and retain.first + retain.last:  # what retains nothing has no twin, whatever else it says
+            inherits = [other for other in others if site is cache and "retain" not in other.own]
+            fields = (*site.twin_scale_fields, *(n for other in inherits for n in other.twin_scale_fields))
             yield Use(
                 loc=(*site.loc, "retain", "scales"),
                 needed_at=(*site.loc, "retain"),
                 scales=retain.scales,
-                fields=site.twin_scale_fields,
+                fields=tuple(dict.fromkeys(fields)),
                 layers=site.layers,
                 what=f"encoding `{retain.encoding}` of retained tokens",
                 reason=f"encoding `{retain.encoding}` has none",
                 is_stated=retain.scales is not None,
-                is_needed=bool(site.twin_scale_fields),
+                is_needed=bool(fields),
             )
 
 

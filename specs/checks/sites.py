@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvc.capabilities import MAX_LAYERS, TWINNED_COVERAGES
+from kvc.capabilities import MAX_LAYERS, mixed_layer
 from kvc.encodings import ENCODINGS
 from kvc.specs.layer_models import Layer
 from kvc.specs.models import Cache, Draft, Override, Retain, Scales, Spec, UnitScales
@@ -27,9 +27,14 @@ class Written:
         return tuple(name for name, _, _ in self.widths)
 
     @property
+    def name(self) -> str:
+        """Kind and coverage in words; a recurrent layer's is its kind."""
+        return self.kind if self.kind.startswith(self.coverage) else f"{self.kind} {self.coverage}"
+
+    @property
     def has_twin(self) -> bool:
         """Whether its history may have a twin at all."""
-        return bool(self.widths) and self.coverage in TWINNED_COVERAGES
+        return bool(self.widths) and mixed_layer(self.kind, self.coverage).accepts_twin
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,15 @@ class Site:
     covers: tuple[Written, ...]
 
     @property
+    def high(self) -> str | None:
+        """Encoding of what is retained; None where nothing is."""
+        return self.retain.encoding if self.retain and self.retain.first + self.retain.last else None
+
+    @property
     def encodings(self) -> dict[str, tuple[Written, ...]]:
         """Encoding -> the layers whose rows it stores: a layer that cannot have a twin keeps all in the twin's."""
-        high = self.retain.encoding if self.retain and self.retain.first + self.retain.last else None
-        if high is None or (self.loc != ("cache",) and "encoding" in self.own):
+        high = self.high
+        if high in (None, self.encoding) or (self.loc != ("cache",) and "encoding" in self.own):
             return {self.encoding: self.covers}
         low = tuple(layer for layer in self.covers if layer.has_twin)
         return {self.encoding: low, high: tuple(layer for layer in self.covers if not layer.has_twin)}
@@ -63,8 +73,18 @@ class Site:
 
     @property
     def twin_scale_fields(self) -> tuple[str, ...]:
-        """The same under the twin's encoding."""
-        return scale_fields(self.retain.encoding or "", self.covers) if self.retain else ()
+        """The same under the twin's encoding, of the layers that store anything in it."""
+        return scale_fields(self.high, self.high_layers) if self.high else ()
+
+    @property
+    def high_layers(self) -> tuple[Written, ...]:
+        """Layers with a twin, and those that keep all their rows in its encoding."""
+        plain = self.encodings.get(self.high or "", ())
+        return tuple(layer for layer in self.covers if self.high and (layer.has_twin or layer in plain))
+
+    def is_spoken_for_by(self, other: "Site") -> bool:
+        """Whether all its layers, as they are written, are the other's too."""
+        return {layer.loc for layer in self.covers} <= {layer.loc for layer in other.covers}
 
 
 def scale_fields(encoding: str, layers: tuple[Written, ...]) -> tuple[str, ...]:

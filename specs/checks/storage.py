@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kvc.capabilities import INDEX_ENCODINGS, STORAGE_CAPABILITIES
+from kvc.capabilities import INDEX_ENCODINGS, PRECISION, STORAGE_CAPABILITIES, twin_encodings
 from kvc.encodings import ENCODINGS, MIXED, Field, page_layout
 from kvc.specs.checks.rule import Hit, Rule
 from kvc.specs.checks.sites import Site, Written, storage_sites
@@ -66,14 +66,39 @@ def twin_choices(site: Site) -> list[str]:
     return list(dict.fromkeys(twin for row in rows for twin in row.twins))
 
 
-def _stored(site: Site) -> Iterator[tuple[Loc, str, Written]]:
-    """Where the site makes a layer's rows be stored, in which encoding; what it inherits whole is judged elsewhere."""
-    for encoding, layers in site.encodings.items():
-        from_retain = encoding != site.encoding
-        if ("retain" if from_retain else "encoding") not in site.own or encoding not in ENCODINGS:
+def _stored(site: Site, decided: bool) -> Iterator[tuple[Loc, str, Written]]:
+    """Where the site makes a layer's rows be stored, in which encoding; what it inherits is judged where it is said.
+
+    Not ``decided``: nowhere else is anything said about its layers, so all of it is judged at the site.
+    """
+    for name, encoding, layers in _encodings(site):
+        if encoding not in ENCODINGS or not (name in site.own or not decided):
             continue
-        loc = (*site.loc, "retain", "encoding") if from_retain else (*site.loc, "encoding")
+        loc = (*site.loc, *_PLACES[name]) if name in site.own else site.loc
         yield from ((loc, encoding, layer) for layer in layers if layer.widths)
+
+
+_PLACES = {"encoding": ("encoding",), "retain": ("retain", "encoding")}
+
+
+def _encodings(site: Site) -> Iterator[tuple[str, str, tuple[Written, ...]]]:
+    """Which field of the site says which encoding of which layers; a twin's where its history may have it."""
+    for encoding, layers in site.encodings.items():
+        yield ("encoding" if encoding == site.encoding else "retain"), encoding, layers
+    if site.high:
+        able = (layer for layer in site.covers if layer.has_twin)
+        yield (
+            "retain",
+            site.high,
+            tuple(layer for layer in able if site.high in twin_encodings(layer.kind, site.encoding)),
+        )
+
+
+def _all_stored(spec: Spec) -> Iterator[tuple[Loc, str, Written]]:
+    cache, *others = storage_sites(spec)
+    yield from _stored(cache, decided=True)
+    for site in others:
+        yield from _stored(site, site.loc[0] != "cache" or site.is_spoken_for_by(cache))
 
 
 def _first_of_each(found: Iterator[tuple[Loc, str, Written]]) -> Iterator[tuple[Loc, str, Written]]:
@@ -90,7 +115,7 @@ def _of_kind(spec: Spec) -> Iterator[Hit]:
     """One finding a place and kind of layer."""
     dtype = spec.model.dtype
     seen: set[tuple[Loc, str]] = set()
-    for loc, encoding, layer in (found for site in storage_sites(spec) for found in _stored(site)):
+    for loc, encoding, layer in _all_stored(spec):
         rows = [row for row in STORAGE_CAPABILITIES if row.kind == layer.kind]
         able = [row.encoding for row in rows if dtype in row.dtypes]
         if encoding in able or (loc, layer.kind) in seen:
@@ -105,14 +130,25 @@ def _of_kind(spec: Spec) -> Iterator[Hit]:
 
 def _fits(spec: Spec) -> Iterator[Hit]:
     kinds = {(row.kind, row.encoding) for row in STORAGE_CAPABILITIES}
-    for loc, encoding, layer in _first_of_each(found for site in storage_sites(spec) for found in _stored(site)):
+    for loc, encoding, layer in _first_of_each(_all_stored(spec)):
         if (layer.kind, encoding) not in kinds:
             continue
-        try:
-            page_layout(ENCODINGS[encoding], tuple(Field(*width) for width in layer.widths), 1)
-        except ValueError as error:
-            message = f"encoding `{encoding}` cannot store a {layer.kind} layer of this spec: {error}"
-            yield Hit(loc, message, "choose another encoding, or give those layers one by an override")
+        why = _misfit(encoding, layer)
+        if why:
+            message = f"encoding `{encoding}` cannot store a {layer.kind} layer of this spec: {why}"
+            rows = (row for row in STORAGE_CAPABILITIES if row.kind == layer.kind and spec.model.dtype in row.dtypes)
+            able = [row.encoding for row in rows if not _misfit(row.encoding, layer)]
+            near = sorted(able, key=lambda name: abs(PRECISION[name] - PRECISION[encoding]))
+            yield Hit(loc, message, f"nearest: {listed(near[:2])}, for all layers or for those by an override")
+
+
+def _misfit(encoding: str, layer: Written) -> str:
+    """Why the encoding has no layout for the layer's rows; empty where it has."""
+    try:
+        page_layout(ENCODINGS[encoding], tuple(Field(*width) for width in layer.widths), 1)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _index_keys(spec: Spec) -> Iterator[Hit]:

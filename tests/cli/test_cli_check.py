@@ -70,9 +70,104 @@ def test_text(bad: str, run_kvc: Run) -> None:
 
 def test_no_findings(run_kvc: Run) -> None:
     names = list(library_specs())
-    assert run_kvc("check", *names) == (0, f"{len(names)} specs checked: no findings.\n", "")
+    code, out, err = run_kvc("check", *names)
+    assert (code, err) == (0, "") and f"{len(names)} specs checked: no findings, " in out
+    assert "KVC" not in out.replace("KVC145 note: ", "")
     assert run_kvc("check", "tiny-fp8", "--output-format", "json") == (0, "[]\n", "")
     assert run_kvc("check", "tiny-fp8", "--output-format", "github") == (0, "", "")
+
+
+NOTES = """\
+mixed.yaml:8:7: KVC145 note: layers 1-2 (gqa window 64) have no twin and keep a plain cache in `bf16`: a window holds \
+its last rows only
+  |
+8 |     - {kind: gqa, repeat: 2, heads: 8, kv_heads: 4, head_dim: 16, rope: none, window: 64}
+  |       ^
+  = help: the high encoding is `bf16`; `encoding` of an override chooses another
+
+mixed.yaml:13:3: KVC147 note: everything is retained: first 500 + last 524 tokens are at least max_seq_len, 1,024
+   |
+13 |   retain: {first: 500, last: 524, unit: page, encoding: bf16}
+   |   ^^^^^^
+   = help: a plain cache in `bf16` reads the same rows in fewer bytes
+
+mixed.yaml:13:3: KVC148 note: whole pages of 16 tokens are retained: the first 512 and, by the length, the last 524 to \
+539
+   |
+13 |   retain: {first: 500, last: 524, unit: page, encoding: bf16}
+   |   ^^^^^^
+   = help: write multiples of 16, or `unit: token` for 500 and 524
+
+1 spec checked: no findings, 3 notes. `kvc explain CODE` says more.
+"""
+
+MIXED = """\
+kvc: 1
+name: mixed
+model:
+  dtype: bf16
+  max_position: 1024
+  layers:
+    - {kind: gqa, heads: 8, kv_heads: 4, head_dim: 16, rope: none}
+    - {kind: gqa, repeat: 2, heads: 8, kv_heads: 4, head_dim: 16, rope: none, window: 64}
+cache:
+  encoding: nvfp4
+  tokens_per_page: 16
+  scales: {source: unit}
+  retain: {first: 500, last: 524, unit: page, encoding: bf16}
+target: {device: cpu, max_sequences: 4, max_seq_len: 1024, max_tokens: 256}
+"""
+
+
+@pytest.fixture
+def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("mixed.yaml").write_text(MIXED)
+    return "mixed.yaml"
+
+
+def test_notes(mixed: str, run_kvc: Run) -> None:
+    assert run_kvc("check", mixed) == (0, NOTES, "")
+
+
+def test_notes_are_told_from_errors(mixed: str, run_kvc: Run) -> None:
+    code, out, _ = run_kvc("check", mixed, "--output-format", "json")
+    assert code == 0 and [found["severity"] for found in json.loads(out)] == ["note"] * 3
+    code, out, _ = run_kvc("check", mixed, "--output-format", "github")
+    assert code == 0 and all(line.startswith("::notice file=mixed.yaml,line=") for line in out.splitlines())
+
+
+def test_plans_cite_the_lines_of_notes(mixed: str, run_kvc: Run) -> None:
+    code, out, err = run_kvc("plan", mixed)
+    text = " ".join(out.split())
+    assert (code, err) == (0, "")
+    assert "keep a plain cache in bf16: a window holds its last rows only (mixed.yaml:8)" in text
+    assert "note: everything is retained: first 500 + last 524 tokens are at least max_seq_len, 1,024 (mixed" in text
+
+
+def test_compiling_says_the_notes(mixed: str, run_kvc: Run) -> None:
+    lines = Path(mixed).read_text().splitlines()
+    Path("full.yaml").write_text("\n".join(line for line in lines if "window" not in line))
+    code, out, err = run_kvc("compile", "full.yaml", "-o", "out")
+    assert code == 0 and "full.yaml:12:3: KVC147 note: everything is retained" in err
+    assert "KVC" not in out and out.endswith("wrote out: 4 graphs for 1 layers\n")
+
+
+REFUSAL = """\
+refused.yaml:13:3: KVC144 attention of a gqa layer cannot read a twin in `fp32`: dense attention reads twins of one \
+plane a field, in a dtype of its matrix products
+   |
+13 |   retain: {first: 500, last: 524, unit: page, encoding: fp32}
+   |   ^^^^^^
+   = help: nearest: a twin in `bf16` (supported twins: `bf16`, `fp8`); or remove `retain`
+
+1 spec checked: 1 finding in 1 spec. `kvc explain CODE` says more.
+"""
+
+
+def test_a_refused_twin(mixed: str, run_kvc: Run) -> None:
+    Path("refused.yaml").write_text(Path(mixed).read_text().replace("encoding: bf16}", "encoding: fp32}"))
+    assert run_kvc("check", "refused.yaml") == (1, REFUSAL, "")
 
 
 def test_json(bad: str, run_kvc: Run) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 from mixed_calls import Mixed, write_rows
-from sparse_calls import variant
+from sparse_calls import Cache, variant
 
 from kvc.ops import OPS
 from kvc.ops import mla_inputs as inputs
@@ -38,6 +38,15 @@ def _expand(**options):
     starts = query_starts(PLAIN) if options else None
     scales = (None, None) if options else (scale_for("fp8", "k"), scale_for("fp8", "v"))
     return "expand_mla", (*rows, starts, *scales), options
+
+
+def _sparse(encoding):
+    """A step over whole sequences of rows, as in the context phase, in values or codes."""
+    shape = Shape(encoding=encoding, padding=1)
+    _, args, how = _example("mla_sparse", shape)
+    cache = Cache(shape)
+    rows = cache.gather(codes=encoding == "fp8", dtype=shape.dtype)
+    return "mla_sparse", (*args[:2], *rows, *args[4:]), how | {"rows_of": "sequence"}
 
 
 _GATHERS = ("gather_rows", "overlay_retained_rows", "gather_mixed_rows")
@@ -74,6 +83,10 @@ VARIANTS = {
     "mla_decode, twin": lambda: _mixed("mla_decode", "mla"),
     "expand_mla, codes": lambda: _expand(),
     "expand_mla, V transposed": lambda: _expand(v_layout="transposed"),
+    "place_own_rows, values": lambda: _example("place_own_rows", PLAIN),
+    "mla_sparse, values": lambda: _example("mla_sparse", PLAIN),
+    "mla_sparse, values of sequences": lambda: _sparse("bf16"),
+    "mla_sparse, codes of sequences": lambda: _sparse("fp8"),
     **{f"{op}, selected": partial(variant, op, codes=False) for op in _GATHERS},
     **{f"{op}, codes": partial(variant, op, codes=True, selects=False) for op in _GATHERS},
     **{f"{op}, selected codes": partial(variant, op, codes=True) for op in _GATHERS},

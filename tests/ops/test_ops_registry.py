@@ -31,6 +31,8 @@ def test_the_table_holds_every_folder_and_codec():
         "append_gqa": ("pool", "twin"),
         "append_mla": ("pool", "twin"),
         "store_retained_rows": ("twin",),
+        "stage_history": ("staging",),
+        "write_back": ("pool", "twin"),
     }
 
 

@@ -1,6 +1,5 @@
-"""The page manager against a brute-force model: no page twice, none leaked, every table entry right."""
+"""The page manager call by call; `test_page_schedules.py` has the random schedules, `test_prefix_reuse.py` reuse."""
 
-import random
 import subprocess
 import sys
 from fractions import Fraction
@@ -34,6 +33,12 @@ def code_of(call, *args, **kwargs):
 def run(pages, name, tokens):
     pages.extend({name: tokens})
     pages.commit({name: tokens})
+
+
+def snapshot(pages):
+    names = pages.sequences
+    state = [(name, pages.committed(name), pages.scheduled(name), pages.held_slots(name)) for name in names]
+    return state, pages.slot_tables(names).tolist(), pages.free_slots, pages.preempted
 
 
 def test_tables_name_the_lowest_free_slots():
@@ -207,140 +212,3 @@ def test_a_step_in_flight_must_be_committed_first(call, code):
 def test_the_manager_needs_no_torch():
     script = "import sys, kvc.runtime.cache_manager; sys.exit('torch' in sys.modules or 'pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
-
-
-# The brute-force model: sets of pages computed from lengths alone, on every step.
-
-
-def snapshot(pages):
-    names = pages.sequences
-    state = [(name, pages.committed(name), pages.scheduled(name), pages.held_slots(name)) for name in names]
-    return state, pages.slot_tables(names).tolist(), pages.free_slots, pages.preempted
-
-
-class Model:
-    """Every sequence is (committed, scheduled, rollback); what must be held follows from the definition of coverage."""
-
-    def __init__(self, cycles):
-        self.cycles, self.state = cycles, {}
-
-    def readable(self, coverage, page, size, position):
-        """Whether any token of the page is read by a query at ``position`` or a later one."""
-        last = page * size + size - 1
-        if coverage.kind == "full" or page * size < coverage.keep_first:
-            return True
-        return last > position - coverage.window
-
-    def pages(self, index, name):
-        committed, scheduled, rollback = self.state[name]
-        at, size = self.cycles[index], self.cycles[index].tokens_per_page
-        total = committed + scheduled
-        held = {page for page in range(-(-committed // size)) if self.readable(at.coverage, page, size, committed)}
-        lowest = max(committed, total - rollback)
-        new = range(-(-committed // size), -(-total // size))
-        return held | {page for page in new if self.readable(at.coverage, page, size, lowest)}
-
-    def check(self, pages, total_slots):
-        used = {group: [] for group in range(len(total_slots))}
-        for name in self.state:
-            table = pages.slot_tables([name])
-            for index, at in enumerate(self.cycles):
-                row = table[index, 0]
-                assert set(np.flatnonzero(row >= 0).tolist()) == self.pages(index, name)
-                assert (row >= -1).all()
-                used[at.pool_group] += row[row >= 0].tolist()
-        for group, slots in used.items():
-            assert len(slots) == len(set(slots)), "a slot is held twice"
-            assert all(slot < total_slots[group] for slot in slots)
-            assert pages.free_slots[group] + len(slots) == total_slots[group], "a slot leaked"
-
-    def check_bounds(self, pages):
-        """Pages of a twin: those of its first rows, and of its last ones before and after the step."""
-        for name, (_, scheduled, rollback) in self.state.items():
-            for at in self.cycles:
-                if at.coverage.kind == "first_last":
-                    last, size = at.coverage.window - 1 + rollback, at.tokens_per_page
-                    kept, end = -(-at.coverage.keep_first // size), -(-last // size) + 1
-                    held = int((pages.slot_tables([name])[at.id] >= 0).sum())
-                    assert held <= kept + (2 if scheduled else 1) * end
-
-
-# What `retain: {first: 5, last: 6}` makes of a lifecycle: the token in flight is one more than the last ones.
-TWIN = Coverage("first_last", 7, keep_first=5)
-
-CYCLES = {
-    "full": [cycle()],
-    "full and window": [cycle(), cycle(1, Coverage("window", 7), 2, 0)],
-    "history and twin": [cycle(), cycle(1, TWIN, 4, 1)],
-    "twin that shares slots, first tokens alone": [cycle(), cycle(1, Coverage("first_last", 1, keep_first=9), 4, 0)],
-    "two groups": [cycle(), cycle(1, Coverage("window", 5, keep_first=3), 4, 1), cycle(2, FULL, 8, 1)],
-}
-
-
-@pytest.mark.parametrize("case", CYCLES)
-@pytest.mark.parametrize("seed", range(7))
-def test_random_schedules_against_the_model(case, seed):
-    for schedule in range(100):
-        random_schedule(CYCLES[case], random.Random(seed * 1000 + schedule))
-
-
-def random_schedule(cycles, rng):
-    slots = [rng.randrange(4, 30) for _ in range(1 + max(at.pool_group for at in cycles))]
-    pages = manager(cycles, slots, max_sequences=3, max_seq_len=48, max_tokens=40)
-    model = Model(cycles)
-    for _ in range(rng.randrange(5, 25)):
-        random_action(pages, model, rng)
-        model.check(pages, slots)
-        model.check_bounds(pages)
-
-
-def random_action(pages, model, rng):
-    idle = [name for name, (_, scheduled, _) in model.state.items() if not scheduled]
-    action = rng.choice([admit, step, step, step, commit, commit, preempt, release])
-    action(pages, model, idle, rng)
-
-
-def admit(pages, model, idle, rng):
-    name = rng.randrange(1000)
-    if len(model.state) < 3 and name not in model.state:
-        assert pages.admit(name) >= 0
-        model.state[name] = (0, 0, 0)
-
-
-def step(pages, model, idle, rng):
-    chosen = rng.sample(idle, rng.randint(0, len(idle)))
-    tokens = {name: rng.randint(1, 12) for name in chosen if model.state[name][0] <= 36}
-    rollback = {name: rng.choice([0, rng.randint(0, n), n]) for name, n in tokens.items()}
-    before = snapshot(pages)
-    try:
-        pages.extend(tokens, rollback)
-    except OutOfPages as answer:
-        assert snapshot(pages) == before
-        assert any(short.needed > short.free for short in answer.groups.values())
-        tokens = dict(answer.fitting)
-        rollback = {name: min(rollback[name], n) for name, n in tokens.items()}
-        pages.extend(tokens, rollback)
-    for name, n in tokens.items():
-        model.state[name] = (model.state[name][0], n, rollback[name])
-
-
-def commit(pages, model, idle, rng):
-    accepted = {n: rng.choice([0, s, s - min(r, s)]) for n, (_, s, r) in model.state.items() if s}
-    pages.commit(accepted)
-    for name, n in accepted.items():
-        model.state[name] = (model.state[name][0] + n, 0, 0)
-
-
-def preempt(pages, model, idle, rng):
-    if idle:
-        name = rng.choice(idle)
-        assert pages.preempt(name) == model.state.pop(name)[0]
-        assert name in pages.preempted
-
-
-def release(pages, model, idle, rng):
-    if idle or pages.preempted:
-        name = rng.choice(idle + list(pages.preempted))
-        pages.release(name)
-        model.state.pop(name, None)
-        assert name not in pages.preempted

@@ -94,15 +94,6 @@ KINDS = (
         "one scale a field",
         "one number",
     ),
-    _layer(
-        "KVC110",
-        "dsa",
-        "retain",
-        "encoding `nvfp4` of a mla_sparse dsa layer cannot have a twin in `bf16`",
-        "supported twins: `fp8`",
-        cache="encoding: nvfp4, tokens_per_page: 16, scales: {source: unit}, "
-        "retain: {first: 4, last: 4, encoding: bf16}",
-    ),
     Broken(
         "KVC141",
         spec_text(
@@ -111,14 +102,14 @@ KINDS = (
         ),
         "nvfp4",
         "8 values do not divide into groups of 16",
-        "override",
+        "nearest: `nvfp4_rope_fp8`, `fp8`, for all layers or for those by an override",
     ),
     _layer(
         "KVC141",
         "dsa",
         "fp8_ds_mla",
         "rows hold 512 latent + 64 rope values, not 64 latent + 16 rope",
-        "another encoding",
+        "nearest: `fp8`, `nvfp4_rope_fp8`, for all layers or for those by an override",
         cache="tokens_per_page: 16, encoding: fp8_ds_mla",
     ),
     _layer(

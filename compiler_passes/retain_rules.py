@@ -1,0 +1,42 @@
+"""Every call that reads a twin takes the same rows from it: those that the layer retains, whatever the phase."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch.fx
+
+from kvc.compiler_passes.effects import argument, takes
+from kvc.graphs.program import Program
+
+_RETAINED = ("first", "last", "unit")
+
+
+def twins_are_read_as_retained(program: Program, before: Program | None) -> Iterator[tuple[str, str]]:
+    """`first`, `last` and `unit` of a call are those of its layer's signature: the manager keeps no other rows."""
+    for (signature, phase), graph in program.graphs.items():
+        wanted = _wanted(program, signature)
+        for call in graph.calls:
+            found = _read(call)
+            if found is not None and found != wanted:
+                yield (
+                    f"{signature}.{phase}",
+                    f"{call.target} reads {_text(found)} of a twin; {_text(wanted)} is retained",
+                )
+
+
+def _wanted(program: Program, signature: str) -> dict[str, Any] | None:
+    retain = program.signatures.get(signature, {}).get("retain")
+    return {name: retain.get(name) for name in _RETAINED} if isinstance(retain, dict) else None
+
+
+def _read(call: torch.fx.Node) -> dict[str, Any] | None:
+    """What a call takes from a twin; None where it is given none."""
+    if not takes(call, "first") or argument(call, "twin") is None:
+        return None
+    return {name: argument(call, name) for name in _RETAINED}
+
+
+def _text(retained: dict[str, Any] | None) -> str:
+    if retained is None:
+        return "nothing"
+    return f"first {retained['first']}, last {retained['last']} by the {retained['unit']}"
