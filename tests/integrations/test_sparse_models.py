@@ -1,5 +1,6 @@
 """Models with sparse attention on kvc: the rows that their own indexers choose, their logits, and mixed caches."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from test_matching import compiled, messages
 from tiny_models import SPARSE_MODELS, compile_for, make_model, spec_values, token_ids
-from tiny_sparse_models import full_layers, watch_choices, watch_selections
+from tiny_sparse_models import TOP_K, Choices, full_layers, watch_choices, watch_selections
 from transformers import DynamicCache
 
 from kvc import compat
@@ -33,30 +34,31 @@ def forwards(model: Any, cache: Any, ids: torch.Tensor, tokens: list[int]) -> to
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", SPARSE_MODELS)
 def test_the_same_rows_and_logits(name: str, schedule: str, tmp_path: Path, record_property: Any) -> None:
-    """Sets of rows by token and layer; where they differ, the scores tie. A layer that shares takes the same rows."""
+    """Sets of rows by token and layer; where they differ, the scores tie. A layer that shares takes the same rows.
+
+    The model then goes on with the rows that kvc read, so that a tie changes neither later choices nor logits.
+    """
     model, ids, tokens = make_model(name), token_ids(1, LENGTH, seed=3), SCHEDULES[schedule]
-    with watch_choices(model) as choices:
-        expected = forwards(model, DynamicCache(config=model.config), ids, tokens)
     with attach(model, compile_for(tmp_path, model)) as attached, watch_selections(attached.kvc_cache) as selected:
         got = forwards(model, attached.new_cache(), ids, tokens)
-    owners, ties = full_layers(model), {}
-    for layer, rows in selected.items():
-        owner = max(full for full in owners if full <= layer)
-        assert rows == selected[owner]
-        wanted = choices.of(owner)
-        assert list(map(len, rows)) == list(map(len, wanted)) and len(rows) == LENGTH
-        ties |= {
-            (layer, token): choices.gap(owner, token, ours ^ theirs)
-            for token, (ours, theirs) in enumerate(zip(rows, wanted, strict=True))
-            if ours != theirs
-        }
-    margin = min(map(choices.margin, owners))
+    with watch_choices(model, selected) as choices:
+        expected = forwards(model, DynamicCache(config=model.config), ids, tokens)
+    owners = full_layers(model)
+    assert all(rows == selected[max(full for full in owners if full <= layer)] for layer, rows in selected.items())
+    ties = {(layer, token): gap for layer in owners for token, gap in differences(choices, layer, selected[layer])}
     record_property("ties", ties)
-    print(f"{name}, {schedule}: {len(ties)} ties; smallest lead of a chosen row {margin:.1e}")
-    assert all(gap < TIE for gap in ties.values()), ties
-    # Below, the selection is the same, so the logits are comparable: a tie would have to be forced first.
-    assert not ties and margin > TIE
+    print(f"{name}, {schedule}: ties (layer, token): score gap: {ties or 'none'}")
+    assert len(ties) < LENGTH / 10 and all(gap < TIE for gap in ties.values()), ties
     torch.testing.assert_close(got, expected, atol=1e-4, rtol=0.0)
+
+
+def differences(choices: Choices, layer: int, rows: list[set[int]]) -> Iterator[tuple[int, float]]:
+    """Tokens for which a layer's own indexer chose others than ``rows``, and how far the scores of those are apart."""
+    own = choices.of(layer)
+    assert list(map(len, rows)) == list(map(len, own)) == [min(token + 1, TOP_K) for token in range(LENGTH)]
+    for token, (ours, theirs) in enumerate(zip(rows, own, strict=True)):
+        if ours != theirs:
+            yield token, choices.gap(layer, token, ours ^ theirs)
 
 
 def mixed_values(model: Any, first: int, last: int, encoding: str = "nvfp4") -> dict[str, Any]:
@@ -80,7 +82,10 @@ def test_a_mixed_cache(name: str, tmp_path: Path) -> None:
     plain = {encoding: logits(_unit(spec_values(model.config, encoding))) for encoding in ("fp8", "nvfp4")}
     assert torch.equal(logits(mixed_values(model, 256, 1)), plain["fp8"])
     some = logits(mixed_values(model, 4, 24))
-    fp8, mixed, nvfp4 = (kl_divergence(expected, x)[19:].mean() for x in (plain["fp8"], some, plain["nvfp4"]))
+    fp8, mixed, nvfp4 = (
+        float(kl_divergence(expected[0, 19:], x[0, 19:]).mean()) for x in (plain["fp8"], some, plain["nvfp4"])
+    )
+    print(f"{name}: mean KL of fp8 {fp8:.2e}, mixed {mixed:.2e}, nvfp4 {nvfp4:.2e}")
     assert fp8 < mixed < nvfp4
 
 
@@ -93,7 +98,7 @@ def _unit(values: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", SPARSE_MODELS)
 def test_generation_on_mixed_caches(name: str, encoding: str, tmp_path: Path) -> None:
     model, ids = make_model(name), token_ids(2, 21)
-    with attach(model, compiled(tmp_path, mixed_values(model, 4, 8, encoding))) as attached:
+    with attach(model, compiled(tmp_path, mixed_values(model, 4, 8, encoding)), tokens=1024) as attached:
         options = {compat.cache_argument(model): attached.new_cache()}
         got = model.generate(ids, max_new_tokens=8, do_sample=False, pad_token_id=0, **options)
     assert got.shape == (2, 29) and torch.equal(got[:, :21], ids)

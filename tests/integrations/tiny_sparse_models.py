@@ -74,18 +74,32 @@ class Scores(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-class Choices:
-    """What a model's own indexers scored and chose: layer -> ``[B, T, L]`` and ``[B, T, K]`` of each call."""
+Rows = dict[int, list[set[int]]]  # layer -> token -> positions
 
-    def __init__(self) -> None:
+
+class Choices:
+    """What a model's own indexers scored and chose: layer -> ``[B, T, L]`` and ``[B, T, K]`` of each call.
+
+    With ``forced`` rows, of one sequence, the model goes on with those.
+    """
+
+    def __init__(self, forced: Rows | None = None) -> None:
+        self.forced = forced
         self.scores: dict[int, list[Tensor]] = {}
         self.chosen: dict[int, list[Tensor]] = {}
         self.mode = Scores()
 
-    def note(self, indexer: Any, _: Any, output: Tensor) -> None:
+    def note(self, indexer: Any, _: Any, output: Tensor) -> Tensor | None:
         """A forward hook of an indexer."""
-        self.chosen.setdefault(indexer.layer_idx, []).append(output)
+        chosen = self.chosen.setdefault(indexer.layer_idx, [])
+        start = sum(call.shape[1] for call in chosen)
+        chosen.append(output)
         self.scores.setdefault(indexer.layer_idx, []).append(self.mode.last)
+        if self.forced is None:
+            return None
+        rows = self.forced[indexer.layer_idx][start : start + output.shape[1]]
+        # A position that is there twice is masked no differently.
+        return output.new_tensor([[(sorted(row) * TOP_K)[:TOP_K] for row in rows]])
 
     def of(self, layer: int, sequence: int = 0) -> list[set[int]]:
         """Token -> the positions chosen for it, over the calls; hidden ones, which are masked anyway, left out."""
@@ -98,20 +112,11 @@ class Choices:
         last = min(float(scores[p]) for p in self.of(layer, sequence)[token])
         return max((abs(float(scores[p]) - last) for p in differing), default=0.0)
 
-    def margin(self, layer: int, sequence: int = 0) -> float:
-        """The smallest lead of a chosen position over the best one left out."""
-        leads = []
-        scored = [row for call in self.scores[layer] for row in call[sequence]]
-        for token, row in enumerate(scored):
-            ranked = row[: token + 1].sort(descending=True).values
-            leads += [float(ranked[TOP_K - 1] - ranked[TOP_K])] if len(ranked) > TOP_K else []
-        return min(leads)
-
 
 @contextmanager
-def watch_choices(model: Any) -> Iterator[Choices]:
-    """Look at every choice of the model's own indexers in the forwards inside."""
-    choices = Choices()
+def watch_choices(model: Any, forced: Rows | None = None) -> Iterator[Choices]:
+    """Look at every choice of the model's own indexers in the forwards inside; let it read ``forced`` rows instead."""
+    choices = Choices(forced)
     modules = [layer.self_attn.indexer for layer in model.model.layers]
     hooks = [module.register_forward_hook(choices.note) for module in modules if module is not None]
     assert hooks
@@ -124,9 +129,9 @@ def watch_choices(model: Any) -> Iterator[Choices]:
 
 
 @contextmanager
-def watch_selections(cache: Any) -> Iterator[dict[int, list[set[int]]]]:
+def watch_selections(cache: Any) -> Iterator[Rows]:
     """Layer -> token -> the rows that kvc's layer reads, in steps of one sequence."""
-    found: dict[int, list[set[int]]] = {}
+    found: Rows = {}
     run = cache.layer
 
     def layer(index: int, *values: Tensor) -> Tensor:
