@@ -55,7 +55,10 @@ class QuantizedRope(_QuantizedQuery):
 
 
 def _stores(field: str) -> Callable[[Node], bool]:
-    return lambda call: ENCODINGS[str(call.kwargs["encoding"])].codec_of(field) == CODEC
+    """A twin encodes the value itself, so it may not be codes of the history."""
+    return lambda call: (
+        ENCODINGS[str(call.kwargs["encoding"])].codec_of(field) == CODEC and argument(call, "twin") is None
+    )
 
 
 def _quantizes_queries(call: Node) -> bool:

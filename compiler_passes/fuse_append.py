@@ -1,20 +1,23 @@
 """RoPE, encoding and the store of a step's rows become one op: one launch instead of four.
 
 `append_gqa` rotates q and k and stores k and v, `append_mla` rotates the rope parts of q and of the row and stores
-latent and rope. A layer without RoPE has nothing to rotate: its two encodings and the store fuse alone.
+latent and rope. A layer without RoPE has nothing to rotate: its two encodings and the store fuse alone. The store of
+the same rows in a twin goes into the same op.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch.fx
 
-from kvc.compiler_passes.effects import accesses, argument, producer, takes
+from kvc.compiler_passes.effects import accesses, argument, is_call, producer, takes
 from kvc.compiler_passes.encoded_rows import EncodedField, encoded_field, is_joined, parts_of_planes, stored_as
 from kvc.compiler_passes.encoded_rows import plane_makers as makers_of
 from kvc.compiler_passes.infra import GraphPass, Rewritten
 from kvc.compiler_passes.rewrite import Bindings, Call, Rule, Value, WhyNot, apply_rules, describe
 from kvc.compiler_passes.stages import Stage
+from kvc.compiler_passes.twin_store import find_twin_store, take_twin_store
 from kvc.encodings import ENCODINGS
 from kvc.graphs.builder import insert_call
 from kvc.graphs.graph import Graph, is_op, result
@@ -51,8 +54,14 @@ class StoreOfEncodedRows(Rule):
     def check(self, graph: Graph, found: Bindings) -> WhyNot | None:
         """Find the two fields and the query, or say what is in the way."""
         readers = [call for call in graph.calls if (found["pool"], "read") in accesses(call)]
-        found["kind"] = LATENT if any(takes(reader, "latent_scale") for reader in readers) else GQA
-        return self._find_fields(graph, found, readers) or self._find_query(graph, found, readers)
+        if any(takes(reader, "index_q") for reader in readers):
+            return WhyNot(found["store"], "an index key is a single field, stored as it is")
+        found["kind"] = _kind(readers)
+        return (
+            self._find_fields(graph, found, readers)
+            or self._find_query(graph, found, readers)
+            or find_twin_store(graph, found, _plain_values(found))
+        )
 
     def _find_fields(self, graph: Graph, found: Bindings, readers: list[Node]) -> WhyNot | None:
         """Bind ``fields``, the calls that encode, and ``encoding``."""
@@ -118,7 +127,7 @@ class StoreOfEncodedRows(Rule):
         if not is_op(row, "kvc.rope_quantize"):
             rotation = producer(argument(row, "x"))[0]
             return WhyNot(rotation, f"{label} is rotated by an op of its own") if _rotates(rotation) else None
-        queries = list(dict.fromkeys(argument(reader, kind.query) for reader in readers if takes(reader, kind.query)))
+        queries = list(dict.fromkeys(argument(call, kind.query) for call in _attentions(readers, kind.query)))
         if len(queries) != 1:
             return WhyNot(found["store"], f"{len(queries)} queries attend to the pool, not one")
         rope = producer(queries[0])[0]
@@ -151,16 +160,19 @@ class StoreOfEncodedRows(Rule):
         store, rope, kind = found["store"], found["rope"], found["kind"]
         row = found["fields"][kind.rotated].call
         rotated_row = result(row, 0) if rope else None
+        twin = take_twin_store(graph, found)
         with graph.fx.inserting_before(store):
             q_out, k_out = insert_call(  # type: ignore[misc]
                 graph,
                 kind.append,
                 *self._operands(found),
+                *twin.operands,
                 encoding=found["encoding"],
                 keep_k=bool(_users(rotated_row)),
                 layout=argument(rope, "layout") if rope else None,
                 tokens_per_page=store.kwargs["tokens_per_page"],
                 source=store.meta["source"],
+                **twin.attributes,
             )
             if rope:
                 _replace_rotation(graph, rope, q_out)
@@ -174,6 +186,34 @@ class StoreOfEncodedRows(Rule):
         query = argument(rope, "x") if rope else None
         values, scales = ([argument(call, name) for call in fields] for name in ("x", "scale"))
         return (found["pool"], query, *values, *rotation, found["rows"], *scales)
+
+
+def _kind(readers: list[Node]) -> RowKind:
+    """What rows a pool holds, by what its readers call their fields."""
+    latent = (takes(reader, "latent_scale") or MLA[0] in reader.kwargs.get("fields", ()) for reader in readers)  # type: ignore[operator]
+    return LATENT if any(latent) else GQA
+
+
+def _attentions(readers: list[Node], query: str) -> Iterator[Node]:
+    """Calls with a query that read a pool, or take what was gathered of it."""
+    waiting, seen = list(readers), set[Node]()
+    while waiting:
+        call = waiting.pop(0)
+        if call in seen:
+            continue
+        seen.add(call)
+        if is_call(call) and takes(call, query):
+            yield call
+        else:
+            waiting += list(call.users)
+
+
+def _plain_values(found: Bindings) -> list[Node | None]:
+    """The values of the fields as they are encoded: a rotated one after its rotation."""
+    return [
+        result(field.call, 0) if is_op(field.call, "kvc.rope_quantize") else argument(field.call, "x")
+        for field in found["fields"]
+    ]
 
 
 def _rotates(call: Node) -> bool:

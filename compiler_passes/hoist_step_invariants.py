@@ -13,7 +13,7 @@ import torch.fx
 from kvc.compiler_passes.canonicalize import remove_unused_placeholders, reorder, structural_key
 from kvc.compiler_passes.effects import is_call, is_mutating, producer, remove_dead
 from kvc.compiler_passes.infra import ProgramPass, Result
-from kvc.compiler_passes.stages import Stage
+from kvc.compiler_passes.stages import PROLOGUE_ROLES, Stage
 from kvc.graphs.builder import GraphBuilder
 from kvc.graphs.graph import Graph, op_name, result_values
 from kvc.graphs.program import PHASES, Phase, Program
@@ -23,13 +23,14 @@ Node = torch.fx.Node
 # What the results of an op are called in a prologue; other ops give their own name, numbered if there are several.
 RESULT_NAMES: dict[str, tuple[str, ...]] = {
     "kvc.copy_page_tables": ("page_tables",),
+    "kvc.correct_lengths": ("committed",),
     "kvc.step_positions": ("positions", "lengths"),
     "kvc.write_rows": ("rows",),
 }
 
 
 def step_values(graph: Graph) -> list[Node]:
-    """The nodes that depend on step sections alone, in program order, the sections among them."""
+    """The nodes that depend on step sections and feedback alone, in program order, these among them."""
     found: dict[Node, None] = {}
     for node in graph.fx.nodes:
         if _is_step_value(node, found):
@@ -39,7 +40,7 @@ def step_values(graph: Graph) -> list[Node]:
 
 def _is_step_value(node: Node, found: Collection[Node]) -> bool:
     if node.op == "placeholder":
-        return node.meta["role"] == "step"
+        return node.meta["role"] in PROLOGUE_ROLES
     operands = node.all_input_nodes
     pure = node.op == "call_function" and not is_mutating(node)
     return pure and bool(operands) and all(value in found for value in operands)
@@ -100,9 +101,9 @@ class PrologueBuilder:
     def _declare_sections(self, graph: Graph) -> None:
         for node in graph.placeholders:
             name, value = str(node.target), node.meta["val"]
-            if node.meta["role"] == "step" and name not in self._sections:
+            if node.meta["role"] in PROLOGUE_ROLES and name not in self._sections:
                 dims = tuple(map(graph.symbols.size_text, value.shape))
-                self._sections[name] = self.builder.placeholder("step", name, value.dtype, dims)
+                self._sections[name] = self.builder.placeholder(node.meta["role"], name, value.dtype, dims)
 
     def include(self, values: list[Node]) -> dict[Node, Node]:
         """Compute the step values of a layer graph here; layer node -> prologue node."""

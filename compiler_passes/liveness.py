@@ -20,8 +20,8 @@ Node = torch.fx.Node
 ALIGNMENT = 256  # of every value: what CUDA's own allocator gives
 
 
-# Pages of a pool, of a twin, of index keys, and rows of a table: of placeholders alone, so any size does.
-_NOT_IN_INTERMEDIATES = {"P": 1, "Q": 1, "I": 1, "M": 1}
+# Pages of a pool, of a twin, of index keys, rows of a table and of feedback: of placeholders alone, so any size does.
+_NOT_IN_INTERMEDIATES = {"P": 1, "Q": 1, "I": 1, "M": 1, "A": 1}
 
 
 def limits(program: Program) -> Mapping[str, int]:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvc.capabilities import PASSES
 from kvc.compiler_passes.assign_layouts import AssignLayouts
 from kvc.compiler_passes.canonicalize import Canonicalize
 from kvc.compiler_passes.capture_cuda_graphs import CaptureCudaGraphs
 from kvc.compiler_passes.elide_requantize import ElideRequantize
+from kvc.compiler_passes.fold_gather_into_attention import FoldGatherIntoAttention
+from kvc.compiler_passes.fold_overlay import FoldOverlay
 from kvc.compiler_passes.fuse_append import FuseAppend
 from kvc.compiler_passes.fuse_expand_quantize import FuseExpandQuantize
 from kvc.compiler_passes.fuse_rope_quantize import FuseRopeQuantize
@@ -29,6 +30,8 @@ PIPELINE: tuple[ProgramPass, ...] = (
     HoistStepInvariants(),
     FuseRopeQuantize(),
     FuseAppend(),
+    FoldOverlay(),
+    FoldGatherIntoAttention(),
     FuseExpandQuantize(),
     ElideRequantize(),
     AssignLayouts(),
@@ -56,7 +59,7 @@ class PassRecord:
         nodes = f"{self.nodes_before} -> {self.nodes_after} nodes"
         extra = [f"missed {len(self.result.misses)}"] if self.result.misses else []
         extra += [self.result.detail] if self.result.detail else []
-        columns = f"{self.name:<22} fired {self.result.fired:<3} {nodes:<16} {self.seconds * 1e3:4.0f} ms"
+        columns = f"{self.name:<26} fired {self.result.fired:<3} {nodes:<16} {self.seconds * 1e3:4.0f} ms"
         return "  ".join((columns, *extra))
 
     @property
@@ -142,12 +145,9 @@ def check_names(names: Iterable[str], passes: Sequence[ProgramPass] = PIPELINE) 
     known = [one.name for one in passes]
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise KvcError(Diagnostic("KVC310", _unknown(name), help=_suggest(name, known)) for name in unknown)
-
-
-def _unknown(name: str) -> str:
-    planned = any(one.name == name and not one.available for one in PASSES)
-    return f"pass {name} does not exist yet" if planned else f"there is no pass {name!r}"
+        raise KvcError(
+            Diagnostic("KVC310", f"there is no pass {name!r}", help=_suggest(name, known)) for name in unknown
+        )
 
 
 def _suggest(name: str, known: list[str]) -> str:

@@ -20,7 +20,9 @@ class Stage(IntEnum):
 
 
 _CODECS = sorted({name for e in ENCODINGS.values() for name in (e.codec, *dict(e.codecs).values())})
-STEP_OPS = frozenset({"aten.select.int", "kvc.copy_page_tables", "kvc.step_positions", "kvc.write_rows"})
+STEP_OPS = frozenset(
+    {"aten.select.int", "kvc.copy_page_tables", "kvc.correct_lengths", "kvc.step_positions", "kvc.write_rows"}
+)
 PLAIN_OPS = frozenset(
     {
         *(f"kvc.{direction}_{codec}" for direction in ("quantize", "dequantize") for codec in _CODECS),
@@ -58,10 +60,10 @@ LAYER_OPS: dict[Stage, frozenset[str]] = {
 }
 
 # Roles of placeholders. A prologue runs once a step for all layers, so nothing of a single layer can be bound to it.
-PROLOGUE_ROLES = frozenset({"step"})
+PROLOGUE_ROLES = frozenset({"step", "feedback"})
 _LAYER_ROLES = frozenset({"input", "pool", "scale", "selected", "table", "weight"})
 LAYER_ROLES: dict[Stage, frozenset[str]] = {
-    stage: _LAYER_ROLES | {"step" if stage is Stage.LOWERED else "prologue"} for stage in Stage
+    stage: _LAYER_ROLES | (PROLOGUE_ROLES if stage is Stage.LOWERED else {"prologue"}) for stage in Stage
 }
 
 # Schema argument -> the role of the placeholder it must be, whatever the op.
@@ -96,6 +98,7 @@ REFRESH_RULES: dict[str, Refresh] = {
     "table": "static",
     "weight": "static",
     "step": "copied",
+    "feedback": "static",
     "prologue": "derived",
     "selected": "derived",
     "input": "derived",

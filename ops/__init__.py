@@ -7,6 +7,7 @@ from kvc.ops import (
     append_gqa,
     append_mla,
     copy_page_tables,
+    correct_lengths,
     expand_mla,
     gather_mixed_rows,
     gather_rows,
@@ -63,6 +64,7 @@ _FOLDERS = (
     project_heads,
     merge_states,
     copy_page_tables,
+    correct_lengths,
     step_positions,
     write_rows,
 )

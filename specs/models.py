@@ -229,7 +229,7 @@ class Compile(Model):
     """What compilation must achieve."""
 
     require: Annotated[
-        list[Annotated[str, choice(*(row.name for row in PASSES if row.available))]],
+        list[Annotated[str, choice(*PASSES)]],
         Field(description="passes that must fire; otherwise compilation fails"),
     ] = []
 

@@ -51,7 +51,7 @@ def lower(spec: ResolvedSpec, plan: Plan) -> Program:
         bindings=tuple(bindings),
         constants=constants.made,
         signatures={name: signature.describe() for name, signature in signatures.items()},
-        step={phase: step_sections(len(plan.lifecycles)) for phase in PHASES},
+        step={phase: step_sections(len(plan.lifecycles), spec.draft is not None) for phase in PHASES},
         table_width=max(-(-spec.target.max_seq_len // run.tokens_per_page) for run in spec.runs),
         buckets=spec.target.buckets,
         max_tokens=spec.target.max_tokens,

@@ -79,9 +79,9 @@ class MlaLowering(LayerLowering):
             operands = (q_latent, q_rope, self.gathered(step.lengths), step.page_table, step.lengths)
             size = self.run.tokens_per_page
             return self.call("mla_decode_gathered", *operands, **how, tokens_per_page=size)  # type: ignore[no-any-return]
-        operands = (q_latent, q_rope, self.pool, step.page_table, step.lengths)
+        paged = (q_latent, q_rope, self.pool, step.page_table, step.lengths)
         scales = (self.scales["latent"], self.scales["rope"])
-        return self.call("mla_decode", *operands, *scales, **how, **self.history())  # type: ignore[no-any-return]
+        return self.call("mla_decode", *paged, *scales, **how, **self.history())  # type: ignore[no-any-return]
 
 
 def lower_mla(name: str, signature: Signature, phase: Phase) -> Graph:

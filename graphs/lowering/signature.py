@@ -13,7 +13,8 @@ class Signature:
 
     ``buffers`` are what a layer keeps, by role (`history`, `twin`), of the first layer. ``lifecycles`` and
     ``pages_per_slot`` are those of every pool of the plan: the page tables of a step are made together;
-    ``chunk_tokens`` of a cached prefix are expanded at once where a layer expands its rows.
+    ``chunk_tokens`` of a cached prefix are expanded at once where a layer expands its rows. ``corrected``: tokens are
+    drafted, so lengths are corrected on the device, in every layer of the program.
     """
 
     run: LayerRun
@@ -22,6 +23,7 @@ class Signature:
     lifecycles: tuple[int, ...]
     pages_per_slot: tuple[int, ...]
     chunk_tokens: int
+    corrected: bool = False
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -64,6 +66,7 @@ def make_signature(spec: ResolvedSpec, plan: Plan, run: LayerRun, buffers: dict[
         tuple(pool.lifecycle for pool in plan.pools),
         tuple(pool.pages_per_slot for pool in plan.pools),
         _chunk_tokens(spec, run),
+        spec.draft is not None,
     )
 
 

@@ -9,15 +9,22 @@ from kvc.graphs.builder import GraphBuilder
 from kvc.graphs.lowering.signature import Signature
 from kvc.graphs.program import Section
 
+_CORRECTION = (Section("scheduled", ("B",)), Section("accepted_rows", ("B",)))
 
-def step_sections(lifecycles: int) -> tuple[Section, ...]:
-    """Host data of one phase of a step: slot ids, committed lengths, query prefix sums, the sequence of each token."""
-    return (
+
+def step_sections(lifecycles: int, corrected: bool = False) -> tuple[Section, ...]:
+    """Host data of one phase of a step: slot ids, committed lengths, query prefix sums, the sequence of each token.
+
+    ``corrected``: lengths are as if the step before had accepted all its tokens; the tokens of it that each sequence
+    had, and its row there, say how they are corrected on the device.
+    """
+    plain = (
         Section("slot_tables", (lifecycles, "B", "W")),
         Section("committed", ("B",)),
         Section("query_starts", ("B + 1",)),
         Section("sequence_ids", ("T",)),
     )
+    return plain + (_CORRECTION if corrected else ())
 
 
 @dataclass(frozen=True)
@@ -41,9 +48,11 @@ class StepValues:
 def derive_step_values(b: GraphBuilder, signature: Signature, source: str) -> StepValues:
     """Declare the step's sections and compute what the layer needs of them."""
     lifecycles = max(signature.lifecycles) + 1
-    slot_tables, committed, query_starts, sequence_ids = (
-        b.placeholder("step", section.name, torch.int32, section.dims) for section in step_sections(lifecycles)
+    slot_tables, assumed, query_starts, sequence_ids, *correction = (
+        b.placeholder("step", section.name, torch.int32, section.dims)
+        for section in step_sections(lifecycles, signature.corrected)
     )
+    committed = _corrected(b, assumed, correction, source) if correction else assumed
     tables = b.call(
         "kvc.copy_page_tables",
         slot_tables,
@@ -63,3 +72,10 @@ def derive_step_values(b: GraphBuilder, signature: Signature, source: str) -> St
         for role, table in page_tables.items()
     }
     return StepValues(page_tables, positions, rows, lengths, committed, query_starts, sequence_ids)
+
+
+def _corrected(b: GraphBuilder, assumed: torch.fx.Node, correction: list[torch.fx.Node], source: str) -> torch.fx.Node:
+    """Committed lengths once the device knows how many tokens the step in flight accepted."""
+    accepted = b.placeholder("feedback", "accepted", torch.int32, ("A",))
+    corrected: torch.fx.Node = b.call("kvc.correct_lengths", assumed, *correction, accepted, source=source)
+    return corrected

@@ -17,7 +17,7 @@ from kvc.capabilities.mixed import (
     mixed_layer,
     twin_encodings,
 )
-from kvc.capabilities.passes import PASSES, Pass
+from kvc.capabilities.passes import PASSES
 from kvc.capabilities.storage import (
     COVERAGES,
     INDEX_ENCODINGS,
@@ -52,7 +52,6 @@ __all__ = [
     "LayerCapability",
     "Layout",
     "MixedLayer",
-    "Pass",
     "StorageCapability",
     "TwinReads",
     "layout_wanted",

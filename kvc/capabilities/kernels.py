@@ -61,6 +61,7 @@ _OPS = (
     "project_heads",
     "merge_states",
     "copy_page_tables",
+    "correct_lengths",
     "step_positions",
     "write_rows",
 )

@@ -31,19 +31,21 @@ _BOTH = ("context", "generation")
 _FP8_CONTEXT = ("act", "fp8")
 
 LAYER_CAPABILITIES: tuple[LayerCapability, ...] = (
-    LayerCapability("gqa", "full", "fp32", (), _BOTH, ("fp32", "bf16", "fp16")),
+    LayerCapability("gqa", "full", "fp32", (), _BOTH, ("fp32", "bf16", "fp16"), draft=True),
     # No fp16: three bits of its mantissa would go without anyone having asked for a quantized cache.
-    LayerCapability("gqa", "full", "bf16", (), _BOTH, ("fp32", "bf16")),
-    LayerCapability("gqa", "full", "fp8", ("bf16",), _BOTH, ("fp32", "bf16", "fp16")),
-    LayerCapability("gqa", "full", "nvfp4", ("fp8", "bf16"), _BOTH, ("fp32", "bf16", "fp16")),
-    LayerCapability("mla", "full", "fp32", (), _BOTH, ("fp32", "bf16", "fp16"), context=_FP8_CONTEXT),
-    LayerCapability("mla", "full", "bf16", (), _BOTH, ("fp32", "bf16"), context=_FP8_CONTEXT),
-    LayerCapability("mla", "full", "fp8", ("bf16",), _BOTH, ("fp32", "bf16", "fp16"), context=_FP8_CONTEXT),
+    LayerCapability("gqa", "full", "bf16", (), _BOTH, ("fp32", "bf16"), draft=True),
+    LayerCapability("gqa", "full", "fp8", ("bf16",), _BOTH, ("fp32", "bf16", "fp16"), draft=True),
+    LayerCapability("gqa", "full", "nvfp4", ("fp8", "bf16"), _BOTH, ("fp32", "bf16", "fp16"), draft=True),
+    LayerCapability("mla", "full", "fp32", (), _BOTH, ("fp32", "bf16", "fp16"), context=_FP8_CONTEXT, draft=True),
+    LayerCapability("mla", "full", "bf16", (), _BOTH, ("fp32", "bf16"), context=_FP8_CONTEXT, draft=True),
+    LayerCapability("mla", "full", "fp8", ("bf16",), _BOTH, ("fp32", "bf16", "fp16"), context=_FP8_CONTEXT, draft=True),
     *(
-        LayerCapability("mla", "full", name, ("fp8", "bf16"), _BOTH, ("fp32", "bf16", "fp16"), context=_FP8_CONTEXT)
+        LayerCapability(
+            "mla", "full", name, ("fp8", "bf16"), _BOTH, ("fp32", "bf16", "fp16"), context=_FP8_CONTEXT, draft=True
+        )
         for name in ("nvfp4", "nvfp4_rope_fp8", "nvfp4_residual")
     ),
-    LayerCapability("mla", "full", "fp8_ds_mla", (), _BOTH, ("fp32", "bf16"), context=_FP8_CONTEXT),
+    LayerCapability("mla", "full", "fp8_ds_mla", (), _BOTH, ("fp32", "bf16"), context=_FP8_CONTEXT, draft=True),
     LayerCapability("mla_sparse dsa", "full", "fp32", (), _BOTH, ("fp32", "bf16", "fp16")),
     LayerCapability("mla_sparse dsa", "full", "bf16", (), _BOTH, ("fp32", "bf16")),
     LayerCapability("mla_sparse dsa", "full", "fp8", (), _BOTH, ("fp32", "bf16", "fp16")),

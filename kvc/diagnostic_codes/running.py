@@ -124,4 +124,17 @@ CODES: dict[str, Code] = {
         "whether it is static, copied each step or derived. Other steps run uncaptured.",
         "capture_inputs(cache, (3, 1))  # the plan has buckets 1, 2 and 4",
     ),
+    "KVC527": Code(
+        "draft layers that have missed tokens",
+        "A step may leave the draft layers out (`domains`). What they have not stored they can never read, so they see "
+        "no later token of those sequences either, and keep no page of them, until the sequence is preempted and its "
+        "tokens are computed again.",
+        'cache.begin([Request("a", 1, "generation")])  # after begin(..., domains=["target"])',
+    ),
+    "KVC528": Code(
+        "a length that nothing corrects",
+        "`advance` ends a step before the host knows what was accepted; the next step corrects lengths on the device. "
+        "Programs of specs with `draft:` can do that, for one step at a time: settle it before the next is advanced.",
+        "cache.advance(step)  # compiled without draft:",
+    ),
 }

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from kvc.diagnostics import Source
+from kvc.diagnostics import Source, fail
 from kvc.encodings import StateTensor
 from kvc.plan.stale import held_pages
 from kvc.specs.resolved import Coverage, Domain
@@ -268,6 +268,16 @@ class Plan:
     def slots_of(self, lifecycle: Lifecycle, tokens: int) -> int:
         """Most slots that a sequence of ``tokens`` holds in a lifecycle."""
         return held_pages(lifecycle.coverage, tokens, lifecycle.tokens_per_page, self.draft_tokens)
+
+    def twin_of(self, layer: int) -> tuple[int, int] | None:
+        """The (pool, index) of a layer's twin; None for draft layers and whatever else keeps no retained rows.
+
+        Layers are numbered as in the model, draft layers after the target's. KVC506 for one that keeps nothing.
+        """
+        buffers = [buffer for buffer in self.buffers if buffer.layer == layer]
+        if not buffers:
+            raise fail("KVC506", f"layer {layer!r} has no buffer in plan {self.name}")
+        return next(((buffer.pool, buffer.index) for buffer in buffers if buffer.role == "twin"), None)
 
     def _slot_bytes(self, lifecycle: Lifecycle) -> int:
         return self.pool_groups[lifecycle.pool_group].slot_bytes

@@ -6,7 +6,7 @@ exact.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
@@ -17,6 +17,7 @@ from kvc.graphs.program import PHASES, Phase, Section
 from kvc.plan.stale import ceil_div
 from kvc.runtime.cache_manager import CacheManager, Limits
 from kvc.runtime.out_of_pages import SequenceId
+from kvc.specs.resolved import Domain
 
 SECTION_ALIGNMENT = 4  # int32 elements: sections start on 16 bytes
 
@@ -36,7 +37,8 @@ class Part:
     """The requests of one phase in a step.
 
     ``rows`` are their rows in the caller's q, k and v; ``tokens`` and ``sequences`` are real, ``padded_tokens`` and
-    ``padded_sequences`` what the graph sees; ``width`` is that of the slot tables.
+    ``padded_sequences`` what the graph sees; ``width`` is that of the slot tables. ``accepted_rows``: where the device
+    finds how many tokens of a sequence the step in flight accepted, -1 where nothing is open about it.
     """
 
     phase: Phase
@@ -45,6 +47,7 @@ class Part:
     padded_sequences: int
     padded_tokens: int
     width: int
+    accepted_rows: tuple[int, ...] = ()
 
     @property
     def sequences(self) -> int:
@@ -66,10 +69,15 @@ class Part:
 class Step:
     """What `Cache.begin` answers; `Cache.layer` and `Cache.commit` take it for granted until the next one.
 
-    Two steps are never equal: the cache knows its own by identity.
+    ``domains``: whose layers run, None: all of them. Two steps are never equal: the cache knows its own by identity.
     """
 
     parts: tuple[Part, ...]
+    domains: tuple[Domain, ...] | None = None
+
+    def runs(self, domain: Domain) -> bool:
+        """Whether the layers of a domain see the step's tokens."""
+        return self.domains is None or domain in self.domains
 
     @property
     def requests(self) -> tuple[Request, ...]:
@@ -87,10 +95,12 @@ class Step:
         return sum(part.padded_tokens for part in self.parts)
 
     @property
-    def bucket(self) -> tuple[int, int] | None:
-        """Padded sequences of the generation part and tokens of each; the key of a captured graph."""
+    def bucket(self) -> "Bucket | None":
+        """Padded sequences of the generation part, tokens of each, and domains where not all run; the key of a captured
+        graph."""
         generation = [part for part in self.parts if part.phase == "generation"]
-        return next(((part.padded_sequences, part.padded_tokens // part.padded_sequences) for part in generation), None)
+        sizes = ((part.padded_sequences, part.padded_tokens // part.padded_sequences) for part in generation)
+        return next(((*size, *(self.domains or ())) for size in sizes), None)
 
     @property
     def rows(self) -> dict[SequenceId, slice]:
@@ -101,13 +111,24 @@ class Step:
         }
 
 
+Bucket = tuple[int | str, ...]
+
+
 def next_bucket(sequences: int, buckets: Sequence[int]) -> int:
     """The smallest bucket that holds ``sequences``; past the largest one a step is exact and not captured."""
     return next((bucket for bucket in buckets if bucket >= sequences), sequences)
 
 
-def make_step(requests: Sequence[Request], manager: CacheManager, buckets: Sequence[int]) -> Step:
+def make_step(
+    requests: Sequence[Request],
+    manager: CacheManager,
+    buckets: Sequence[int],
+    domains: tuple[Domain, ...] | None = None,
+    in_flight: Step | None = None,
+) -> Step:
     """Shape a step; the manager is asked for lengths and not changed.
+
+    ``in_flight``: the step before, where only the device knows what it accepted, in the order of its requests.
 
     KVC504: no requests, an unknown phase, a request that is no `Request`, context after generation, generation requests
     of unequal tokens; KVC502: a sequence twice; KVC501: an unknown one.
@@ -121,13 +142,20 @@ def make_step(requests: Sequence[Request], manager: CacheManager, buckets: Seque
         if chosen:
             parts.append(_SHAPES[phase](chosen, start, manager, buckets))
             start = parts[-1].rows.stop
-    return Step(tuple(parts))
+    return Step(tuple(_awaiting(part, manager, in_flight) for part in parts), domains)
 
 
-def padding_step(sequences: int, tokens: int, manager: CacheManager) -> Step:
+def _awaiting(part: Part, manager: CacheManager, in_flight: Step | None) -> Part:
+    """The part with the row of each sequence in the step in flight, if that may still take back tokens of it."""
+    rows = {request.id: row for row, request in enumerate(in_flight.requests)} if in_flight else {}
+    found = (rows.get(request.id, -1) if manager.unsettled(request.id) else -1 for request in part.requests)
+    return replace(part, accepted_rows=tuple(found))
+
+
+def padding_step(sequences: int, tokens: int, manager: CacheManager, domains: tuple[Domain, ...] | None = None) -> Step:
     """A generation step of nothing but padding: the shapes of a bucket, for a capture that writes no page."""
     part = Part("generation", (), slice(0, 0), sequences, sequences * tokens, manager.table_width)
-    return Step((part,))
+    return Step((part,), domains)
 
 
 def _context(requests: tuple[Request, ...], start: int, manager: CacheManager, buckets: Sequence[int]) -> Part:
@@ -280,10 +308,21 @@ def _fill_sequence_ids(view: np.ndarray, part: Part, manager: CacheManager) -> N
     view[: part.tokens] = np.repeat(np.arange(part.sequences), [request.tokens for request in part.requests])
 
 
+def _fill_scheduled(view: np.ndarray, part: Part, manager: CacheManager) -> None:
+    view[: part.sequences] = [manager.unsettled(request.id) for request in part.requests]
+
+
+def _fill_accepted_rows(view: np.ndarray, part: Part, manager: CacheManager) -> None:
+    view[part.sequences :] = -1
+    view[: part.sequences] = part.accepted_rows
+
+
 # Section name -> what fills it; a program whose table names another one needs a newer runtime.
 _FILL = {
     "slot_tables": _fill_slot_tables,
     "committed": _fill_committed,
     "query_starts": _fill_query_starts,
     "sequence_ids": _fill_sequence_ids,
+    "scheduled": _fill_scheduled,
+    "accepted_rows": _fill_accepted_rows,
 }

@@ -1,6 +1,6 @@
 """A cache in use: pools, constants and the manager, and one step at a time through the compiled graphs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -10,7 +10,7 @@ from kvc.graphs.graph import CODES, qualified_name
 from kvc.graphs.program import Phase, Program
 from kvc.ops.axes import ACTIVATION_DTYPES
 from kvc.plan.types import Plan
-from kvc.runtime.batch import Part, Placed, Request, Step, StepPacker, make_step, padding_step
+from kvc.runtime.batch import Part, Placed, Request, Step, StepPacker, make_step, next_bucket, padding_step
 from kvc.runtime.cache_manager import CacheManager, Limits
 from kvc.runtime.constants import make_constants
 from kvc.runtime.executor import Executor
@@ -20,6 +20,7 @@ from kvc.runtime.prefix_chain import TokenIds
 from kvc.runtime.prefix_index import PrefixStatistics, Reuse
 from kvc.runtime.selections import Selections
 from kvc.runtime.weights import Checkpoint, Weights
+from kvc.specs.resolved import Domain
 
 Tensors = dict[str, torch.Tensor]
 
@@ -28,8 +29,10 @@ class Cache:
     """The paged KV cache of one model.
 
     A step: ``begin`` (pages, one copy to the device, prologue), ``layer(i, q, k, v)`` for each attention layer,
-    ``commit``. Rows of q, k, v are the requests' tokens in order, context requests first. ``num_slots``: one entry a
-    pool group.
+    ``commit``, or ``advance`` where only the device knows what was accepted, and ``settle`` once the host does. Rows of
+    q, k, v are the requests' tokens in order, context requests first. ``num_slots``: one entry a pool group.
+    ``accepted``: int32, where a sampler leaves the accepted tokens of each sequence of a step that will be advanced, in
+    the order of its requests.
     """
 
     def __init__(
@@ -56,7 +59,11 @@ class Cache:
         self._graphs = {key: Executor(graph) for key, graph in program.graphs.items()}
         self._prologues = {phase: Executor(graph) for phase, graph in program.prologues.items()}
         self._bound = [self._bind(layer) for layer in range(len(program.bindings))]
+        corrected = any(section.name == "accepted_rows" for part in program.step.values() for section in part)
+        rows = next_bucket(limits.max_sequences, program.buckets) if corrected else 0
+        self.accepted = torch.zeros(rows, dtype=torch.int32, device=device)
         self._step: Step | None = None
+        self._in_flight: Step | None = None
         self._values: dict[Phase, Tensors] = {}
         self._done: set[int] = set()
         self._selections = Selections()
@@ -98,29 +105,37 @@ class Cache:
 
     # One step
 
-    def begin(self, requests: Sequence[Request], prologue: bool = True) -> Step:
+    def begin(
+        self, requests: Sequence[Request], prologue: bool = True, domains: Collection[Domain] | None = None
+    ) -> Step:
         """Take the step's pages, copy its host data in one go, and run the prologue of each phase.
 
-        ``prologue=False`` leaves that to a captured graph (`prologue`). Raises `OutOfPages` and whatever `make_step`
-        and `CacheManager.extend` raise, with nothing changed; KVC505 while another step is open.
+        ``prologue=False`` leaves that to a captured graph (`prologue`). ``domains``: whose layers will run, by default
+        all; draft layers that miss a sequence's tokens take no part in its later steps. After an `advance`, lengths are
+        corrected by what ``accepted`` holds when the prologue runs. Raises `OutOfPages` and whatever `make_step` and
+        `CacheManager.extend` raise, with nothing changed; KVC504 for domains that cannot be, KVC505 while another step
+        is open.
         """
         if self._step is not None:
             raise fail("KVC505", "begin while a step is open", help="commit it or abort it first")
-        step = make_step(requests, self.manager, self.program.buckets)
+        only = self._only(domains)
+        step = make_step(requests, self.manager, self.program.buckets, only, self._in_flight)
         # Own rows of a generation step are read back from the pools, so its pages are held whatever is accepted.
         rollback = {request.id: request.tokens for request in requests if request.phase == "generation"}
-        self.manager.extend({request.id: request.tokens for request in requests}, rollback)
+        self.manager.extend({request.id: request.tokens for request in requests}, rollback, only)
         self._open(step, prologue)
         return step
 
-    def padding_step(self, sequences: int, tokens: int = 1, prologue: bool = True) -> Step:
+    def padding_step(
+        self, sequences: int, tokens: int = 1, prologue: bool = True, domains: Collection[Domain] | None = None
+    ) -> Step:
         """Open a generation step of ``sequences`` times ``tokens`` padding rows: it touches no page.
 
         For warming up and capturing a bucket; end it with `abort`.
         """
         if self._step is not None:
             raise fail("KVC505", "padding_step while a step is open", help="commit it or abort it first")
-        step = padding_step(sequences, tokens, self.manager)
+        step = padding_step(sequences, tokens, self.manager, self._only(domains))
         self._open(step, prologue)
         return step
 
@@ -146,6 +161,9 @@ class Cache:
         """
         step = self._open_step("layer")
         bound = self._layer(layer)
+        if not step.runs(self._domain(layer)):
+            message = f"layer {layer} is a {self._domain(layer)} layer, which this step leaves out"
+            raise fail("KVC505", message, help="name its domain in begin, or do not call it")
         inputs = self._named_inputs(layer, values)
         tokens = self._check_inputs(layer, step, inputs)
         inputs = {name: _bytes_of(x) for name, x in inputs.items()}
@@ -176,15 +194,45 @@ class Cache:
         captured step calls none); KVC507 for a count that cannot be.
         """
         self._check_open(step)
-        accepted = accepted or {}
-        unknown = [name for name in accepted if name not in step.rows]
-        if unknown:
-            raise fail("KVC507", f"sequence {unknown[0]!r} is not in the step; it has {list(step.rows)}")
-        counts = {request.id: accepted.get(request.id, request.tokens) for request in step.requests}
+        counts = _counts(step.requests, accepted or {})
         if any(counts.values()):
-            self._check_layers()
+            self._check_layers(step)
         self.manager.commit(counts)
         self._close()
+
+    def advance(self, step: Step) -> None:
+        """End the step as if all its tokens were accepted, before the host knows; `settle` says it later.
+
+        The next step begins at the lengths that ``accepted`` makes of it on the device. Context requests count whole,
+        their entries are not read. KVC505 as `commit`; KVC528 while an earlier step is not settled, and for a program
+        that cannot correct lengths.
+        """
+        self._check_open(step)
+        if not self.feedback:
+            message = f"program {self.program.name} cannot correct lengths on the device"
+            raise fail("KVC528", message, help="commit the step, or compile a spec with `draft:`")
+        if self._in_flight is not None:
+            raise fail("KVC528", "the step before this one is still in flight", help="settle it first")
+        self._check_layers(step)
+        drafted = _generating(step)
+        self.manager.commit(_counts(step.requests, {}), {request.id: request.tokens for request in drafted})
+        self._in_flight = step
+        self._close()
+
+    def settle(self, step: Step, accepted: Mapping[SequenceId, int] | None = None) -> None:
+        """Say what an advanced step accepted, as in `commit`: lengths are true again, pages go back.
+
+        A step that has begun since goes on: the device has corrected it. KVC505 for a step that is not in flight,
+        KVC507 for a count that cannot be, or of a sequence that generated nothing in the step.
+        """
+        if step is not self._in_flight:
+            raise fail("KVC505", "this step is not in flight", help="advance puts a step in flight, settle ends it")
+        self.manager.settle(_counts(_generating(step), accepted or {}))
+        self._in_flight = None
+
+    def rewind(self, sequence: SequenceId, length: int) -> None:
+        """Take back all but a sequence's first ``length`` tokens (`CacheManager.rewind`)."""
+        self.manager.rewind(sequence, length)
 
     def abort(self, step: Step) -> None:
         """End the step as if it had not begun: nothing is committed, its pages go back."""
@@ -194,7 +242,13 @@ class Cache:
     def static_tensors(self) -> Tensors:
         """Every tensor of the cache that keeps its address and its meaning: register these as `static`."""
         pools = {f"pool.{group}.{position}": tensor for (group, position), tensor in self.pools.tensors.items()}
-        return pools | self.constants
+        return pools | self.constants | self.feedback
+
+    @property
+    def feedback(self) -> Tensors:
+        """What the engine writes on the device between two steps, by placeholder; nothing where no tokens are
+        drafted."""
+        return {"feedback.accepted": self.accepted} if len(self.accepted) else {}
 
     def bound_tensors(self, layer: int) -> Tensors:
         """What a layer's graphs are bound to, by placeholder (`pool.history`, `scale.k`). KVC506 for no such layer."""
@@ -240,16 +294,21 @@ class Cache:
             self.prologue(step)
 
     def _views(self, phase: Phase, placed: Sequence[Placed]) -> Tensors:
-        return {
+        sections = {
             f"step.{at.name}": self.step_buffer[at.offset : at.stop].view(at.shape)
             for at in placed
             if at.phase == phase
         }
+        return sections | self.feedback
 
     def _positions(self, part: Part) -> torch.Tensor:
-        sections = self._sections[part.phase]
-        names = ("committed", "query_starts", "sequence_ids")
-        positions, _ = torch.ops.kvc.step_positions.default(*(sections[f"step.{name}"] for name in names))
+        sections, ops = self._sections[part.phase], torch.ops.kvc
+        committed, query_starts, sequence_ids, *correction = (
+            sections[name] for name in (*_POSITIONS, *(_CORRECTION if self.feedback else ()))
+        )
+        if correction:
+            committed = ops.correct_lengths.default(committed, *correction)
+        positions, _ = ops.step_positions.default(committed, query_starts, sequence_ids)
         return positions
 
     def _close(self) -> None:
@@ -267,8 +326,23 @@ class Cache:
             message = "this step is not open: it was committed, or another cache began it"
             raise fail("KVC505", message, help="begin gives a step, commit ends it")
 
-    def _check_layers(self) -> None:
-        missing = [layer for layer in range(len(self._bound)) if layer not in self._done]
+    def _only(self, domains: Collection[Domain] | None) -> tuple[Domain, ...] | None:
+        """The domains of a step, None where all run; the target's layers hold every token."""
+        known = self.manager.domains
+        if domains is None or known == set(domains):
+            return None
+        if not known.issuperset(domains) or "target" not in domains:
+            message = f"domains {sorted(domains)}, of a program of {sorted(known)} layers"
+            raise fail("KVC504", message, help="a step runs the target's layers, with or without the draft's")
+        return tuple(sorted(domains))
+
+    def _domain(self, layer: int) -> Domain:
+        domain: Domain = self.program.signatures[self.program.bindings[layer].signature]["domain"]
+        return domain
+
+    def _check_layers(self, step: Step) -> None:
+        wanted = [layer for layer in range(len(self._bound)) if step.runs(self._domain(layer))]
+        missing = [layer for layer in wanted if layer not in self._done]
         if self._done and missing:
             message = f"layer {missing[0]} has not run: its rows of this step would be missing from the cache"
             raise fail("KVC505", message, help="call layer for every layer, or abort the step")
@@ -336,6 +410,24 @@ class Cache:
                     layer, name.removeprefix("input."), f"{x.dtype} {list(x.shape)} on {x.device}", expected
                 )
         return rows[0]
+
+
+# What positions are made of, and what corrects the first of them.
+_POSITIONS = ("step.committed", "step.query_starts", "step.sequence_ids")
+_CORRECTION = ("step.scheduled", "step.accepted_rows", "feedback.accepted")
+
+
+def _generating(step: Step) -> list[Request]:
+    return [request for request in step.requests if request.phase == "generation"]
+
+
+def _counts(requests: Sequence[Request], accepted: Mapping[SequenceId, int]) -> dict[SequenceId, int]:
+    """Accepted tokens of each request, all where nothing is said; KVC507 for a sequence that has none."""
+    all_of = {request.id: request.tokens for request in requests}
+    unknown = [name for name in accepted if name not in all_of]
+    if unknown:
+        raise fail("KVC507", f"sequence {unknown[0]!r} is not in the step; it has {list(all_of)}")
+    return {name: accepted.get(name, tokens) for name, tokens in all_of.items()}
 
 
 def _wrong_input(layer: int, name: str, got: str, expected: str) -> KvcError:

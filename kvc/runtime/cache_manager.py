@@ -5,64 +5,28 @@ whose entry `p` is the slot of tokens `[p*S, (p+1)*S)`, -1 where none is held. E
 asked or raises and changes nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
 from kvc.diagnostics import fail
-from kvc.plan.stale import ceil_div, stale_pages
-from kvc.plan.types import Lifecycle
-from kvc.runtime.out_of_pages import Holder, OutOfPages, SequenceId, Shortage
-from kvc.runtime.prefix_chain import PrefixChain, TokenIds, token_ids
-from kvc.runtime.prefix_index import PrefixIndex, PrefixStatistics, Reuse
-from kvc.runtime.shared_slots import SharedSlots
-from kvc.runtime.slots import SlotAllocator
+from kvc.runtime.out_of_pages import SequenceId
+from kvc.runtime.prefix_chain import TokenIds, token_ids
+from kvc.runtime.prefix_index import PrefixStatistics, Reuse
+from kvc.runtime.sequence_state import SequenceState
+from kvc.runtime.slot_tables import Limits, SlotTables
+from kvc.specs.resolved import Domain
+
+__all__ = ["CacheManager", "Limits"]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What the compiled program serves at most; ``max_tokens`` is of one step, over all its sequences."""
-
-    max_sequences: int
-    max_seq_len: int
-    max_tokens: int
-
-
-@dataclass
-class _Sequence:
-    """``ends``: per lifecycle, the first page not looked at yet; ``stale``: the pages before it that were released.
-
-    ``chain``: its tokens, None where nobody said what they are.
-    """
-
-    id: SequenceId
-    row: int
-    ends: list[int]
-    stale: list[int]
-    committed: int = 0
-    scheduled: int = 0
-    chain: PrefixChain | None = None
-
-
-class CacheManager:
+class CacheManager(SlotTables):
     """Slot tables of all admitted sequences.
 
-    One step is `extend` (pages for this step's tokens) and `commit` (how many of them were accepted). ``num_slots`` has
-    one entry a pool group. Slots are given lowest first, so equal schedules give equal tables.
+    One step is `extend` (pages for this step's tokens) and `commit` (how many of them were accepted; where only the
+    device knows, `settle` says it later). ``num_slots`` has one entry a pool group. Slots are given lowest first, so
+    equal schedules give equal tables.
     """
-
-    def __init__(self, lifecycles: Sequence[Lifecycle], num_slots: Sequence[int], limits: Limits) -> None:
-        self.lifecycles = tuple(lifecycles)
-        self.limits = limits
-        self.table_width = max(ceil_div(limits.max_seq_len, cycle.tokens_per_page) for cycle in self.lifecycles)
-        self._groups = [SharedSlots(count) for count in num_slots]
-        self._prefixes = PrefixIndex(self.lifecycles, self._groups)
-        self._prefix_statistics = PrefixStatistics()
-        self._rows = SlotAllocator(limits.max_sequences)
-        self._tables = np.full((len(self.lifecycles), limits.max_sequences, self.table_width), -1, np.int32)
-        self._sequences: dict[SequenceId, _Sequence] = {}
-        self._preempted: dict[SequenceId, int] = {}
 
     @property
     def sequences(self) -> tuple[SequenceId, ...]:
@@ -74,18 +38,17 @@ class CacheManager:
         """Preempted sequences and the tokens that each must recompute when it is admitted again."""
         return dict(self._preempted)
 
-    @property
-    def free_slots(self) -> tuple[int, ...]:
-        """Slots of each pool group that can be taken, those of evictable prefixes among them."""
-        return tuple(group.free for group in self._groups)
-
     def committed(self, sequence: SequenceId) -> int:
-        """Tokens stored and accepted."""
+        """Tokens stored and accepted; as if all were, while a step that `commit` left unsettled is in flight."""
         return self._find(sequence).committed
 
     def scheduled(self, sequence: SequenceId) -> int:
-        """Tokens of the step in flight: extended, not committed yet."""
+        """Tokens of the open step: extended, not committed yet."""
         return self._find(sequence).scheduled
+
+    def unsettled(self, sequence: SequenceId) -> int:
+        """The last of its committed tokens, which `settle` may still take back."""
+        return self._find(sequence).unsettled
 
     def held_slots(self, sequence: SequenceId) -> dict[int, int]:
         """Slots that a sequence holds in each pool group."""
@@ -112,7 +75,7 @@ class CacheManager:
             raise self._over("max_sequences", f"sequence {sequence!r}", len(self._sequences) + 1)
         (row,) = self._rows.take(1)
         count = len(self.lifecycles)
-        self._sequences[sequence] = _Sequence(sequence, row, [0] * count, [0] * count)
+        self._sequences[sequence] = SequenceState(sequence, row, [0] * count, [0] * count)
         return self._preempted.pop(sequence, 0)
 
     def reuse(self, sequence: SequenceId, tokens: TokenIds, salt: str | bytes = b"") -> Reuse:
@@ -122,7 +85,7 @@ class CacheManager:
         be found by them from now on, by sequences of the same ``salt`` (an adapter, an image). KVC501 (unknown),
         KVC504 (no token ids) or KVC505 (the sequence has tokens already).
         """
-        found = self._idle(sequence)
+        found = self._settled(sequence)
         if found.committed or found.chain is not None:
             message = f"sequence {sequence!r} has started already"
             raise fail("KVC505", message, help="ask for a prefix right after admit")
@@ -149,16 +112,23 @@ class CacheManager:
         """What `reuse` has found so far."""
         return self._prefix_statistics
 
-    def extend(self, tokens: Mapping[SequenceId, int], rollback: Mapping[SequenceId, int] | None = None) -> None:
+    def extend(
+        self,
+        tokens: Mapping[SequenceId, int],
+        rollback: Mapping[SequenceId, int] | None = None,
+        domains: Collection[Domain] | None = None,
+    ) -> None:
         """Take the pages of a step: ``tokens`` more for each sequence, all of them or none.
 
         ``rollback``: how many of a sequence's last tokens may not be accepted; pages that only the longest outcome lets
-        go stay. Raises `OutOfPages`, KVC501 (unknown), KVC503 (over a limit), KVC504 (not a number of tokens) or KVC505
-        (the sequence's last step is not committed).
+        go stay, and so do those that the lowest outcome of an unsettled step reads. ``domains``: whose layers will see
+        the tokens, None: all; one that has missed tokens of a sequence keeps no page of it from then on. Raises
+        `OutOfPages`, KVC501 (unknown), KVC503 (over a limit), KVC504 (not a number of tokens), KVC505 (the sequence's
+        last step is not committed) or KVC527 (a domain that has missed tokens).
         """
-        rollback = rollback or {}
+        rollback, running = rollback or {}, self.domains if domains is None else frozenset(domains)
         for sequence, count in tokens.items():
-            self._check_extend(sequence, count)
+            self._check_extend(sequence, count, running)
         for sequence, count in rollback.items():
             if not 0 <= count <= tokens.get(sequence, 0):
                 raise fail("KVC504", f"sequence {sequence!r}: {count} tokens to roll back of {tokens.get(sequence, 0)}")
@@ -169,23 +139,58 @@ class CacheManager:
         if any(need > group.free for need, group in zip(needed, self._groups, strict=True)):
             raise self._out_of_pages(tokens, rollback, needed)
         for sequence, pages in new.items():
+            self._sequences[sequence].running = running
             self._take(self._sequences[sequence], pages, tokens[sequence])
 
-    def commit(self, accepted: Mapping[SequenceId, int]) -> None:
+    def commit(self, accepted: Mapping[SequenceId, int], unsettled: Mapping[SequenceId, int] | None = None) -> None:
         """End a step: ``accepted`` of each sequence's scheduled tokens count, the pages of the others go back.
 
-        0 undoes the step for that sequence. Then pages that its coverage no longer reads are released. Raises KVC501 or
-        KVC507 (nothing scheduled, more than scheduled, fewer than ``rollback`` allowed for).
+        0 undoes the step for that sequence. Then pages that its coverage no longer reads are released. ``unsettled``:
+        how many of the accepted ones `settle` may still take back; nothing that any outcome reads is released. Raises
+        KVC501, KVC505 (an earlier step is unsettled) or KVC507 (nothing scheduled, more than scheduled, fewer than
+        ``rollback`` allowed for).
         """
+        unsettled = unsettled or {}
         for name, count in accepted.items():
-            self._check_commit(self._find(name), count)
+            self._check_commit(self._find(name), count, unsettled.get(name, 0))
         for name, count in accepted.items():
             sequence = self._sequences[name]
             sequence.committed += count
             sequence.scheduled = 0
-            self._offer(sequence)
-            for cycle in self.lifecycles:
-                self._trim(sequence, cycle)
+            if count:
+                sequence.unsettled = unsettled.get(name, 0)
+                sequence.missed |= self.domains - sequence.running
+            self._close(sequence)
+
+    def settle(self, accepted: Mapping[SequenceId, int]) -> None:
+        """Say how many of the tokens that `commit` left unsettled were accepted; the others are taken back.
+
+        Pages go as after a `commit`, at once or, where a later step of the sequence is open, when that ends. KVC501, or
+        KVC507 (nothing unsettled, more than there were).
+        """
+        for name, count in accepted.items():
+            _check_count(self._find(name), count, self._find(name).unsettled)
+        for name, count in accepted.items():
+            sequence = self._sequences[name]
+            sequence.committed = sequence.lowest + count
+            sequence.unsettled = 0
+            if not sequence.scheduled:
+                self._close(sequence)
+
+    def rewind(self, sequence: SequenceId, length: int) -> None:
+        """Take back all but a sequence's first ``length`` tokens: what a draft model ran ahead on a cache of its own.
+
+        KVC501, KVC505 (a step of it is in flight, or others may share its pages, since its tokens are known) or KVC507
+        (longer than it is, or pages that would be read again were released).
+        """
+        found = self._settled(sequence)
+        if found.chain is not None:
+            raise fail("KVC505", f"sequence {sequence!r} may share its pages", help="rewind one that never asked reuse")
+        _check_count(found, length, found.committed)
+        if not all(self._holds(found, cycle, 0, length, length) for cycle in self.lifecycles):
+            raise fail("KVC507", f"sequence {sequence!r}: pages that are read after {length} tokens were released")
+        found.committed = length
+        self._close(found)
 
     def preempt(self, sequence: SequenceId) -> int:
         """Free everything a sequence holds and remember its length, which is returned; `admit` brings it back.
@@ -202,104 +207,57 @@ class CacheManager:
 
     # Checks
 
-    def _find(self, sequence: SequenceId) -> _Sequence:
-        if sequence in self._sequences:
-            return self._sequences[sequence]
-        if sequence in self._preempted:
-            raise fail("KVC501", f"sequence {sequence!r} is preempted", help="admit it again and recompute its tokens")
-        raise fail("KVC501", f"no sequence {sequence!r}", help="admit it first")
-
-    def _idle(self, name: SequenceId) -> _Sequence:
+    def _idle(self, name: SequenceId) -> SequenceState:
         sequence = self._find(name)
         if sequence.scheduled:
             message = f"sequence {name!r} has {sequence.scheduled} tokens in flight"
             raise fail("KVC505", message, help="commit its step first; accepting 0 tokens undoes it")
         return sequence
 
+    def _settled(self, name: SequenceId) -> SequenceState:
+        sequence = self._idle(name)
+        if sequence.unsettled:
+            message = f"sequence {name!r} has {sequence.unsettled} tokens that may not be accepted"
+            raise fail("KVC505", message, help="settle its step first")
+        return sequence
+
     def _over(self, limit: str, what: str, value: int) -> Exception:
         return fail("KVC503", f"{what} would make {value}, over {limit} {getattr(self.limits, limit)}")
 
-    def _check_extend(self, name: SequenceId, count: int) -> None:
+    def _check_extend(self, name: SequenceId, count: int, running: Collection[Domain]) -> None:
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise fail("KVC504", f"sequence {name!r}: tokens must be an integer of at least 1, not {count!r}")
         length = self._idle(name).committed + count
         if length > self.limits.max_seq_len:
             raise self._over("max_seq_len", f"sequence {name!r}", length)
+        for domain in self._find(name).missed.intersection(running):
+            message = f"sequence {name!r}: the {domain} layers have not seen all of its {length - count} tokens"
+            raise fail(
+                "KVC527", message, help="leave them out of its steps, or preempt it and compute its tokens again"
+            )
 
-    def _check_commit(self, sequence: _Sequence, count: int) -> None:
+    def _check_commit(self, sequence: SequenceState, count: int, unsettled: int) -> None:
         if not sequence.scheduled:
             raise fail("KVC507", f"sequence {sequence.id!r} has no tokens in flight", help="extend it first")
-        if not isinstance(count, int) or not 0 <= count <= sequence.scheduled:
-            message = f"sequence {sequence.id!r}: {count!r} accepted tokens of {sequence.scheduled} scheduled"
-            raise fail("KVC507", message)
-        if count and not all(self._holds(sequence, cycle, sequence.committed + count) for cycle in self.lifecycles):
+        _check_count(sequence, count, sequence.scheduled)
+        _check_count(sequence, unsettled, count)
+        if count:
+            self._settled_before(sequence)
+        start, length = sequence.committed, sequence.committed + count
+        held = (self._holds(sequence, cycle, start, length, length - unsettled) for cycle in self.lifecycles)
+        if count and not all(held):
             message = f"sequence {sequence.id!r}: pages for only {count} of {sequence.scheduled} tokens were not kept"
             raise fail("KVC507", message, help="tell extend how many tokens may be rolled back")
 
-    def _holds(self, sequence: _Sequence, cycle: Lifecycle, length: int) -> bool:
-        pages = _live_pages(cycle, sequence.committed // cycle.tokens_per_page, length, length)
-        return bool((self._tables[cycle.id, sequence.row, pages] >= 0).all())
-
-    # Slots
-
-    def _new_pages(self, sequence: _Sequence, count: int, rollback: int) -> list[list[int]]:
-        """Per lifecycle, the pages that ``count`` more tokens need and the sequence has not got."""
-        length = sequence.committed + count
-        lowest = max(sequence.committed, length - rollback)
-        found = lowest if sequence.chain is None else min(lowest, self._prefixes.last_prefix(length))
-        return [
-            _live_pages(cycle, sequence.ends[cycle.id], length, found if self._prefixes.is_block(cycle) else lowest)
-            for cycle in self.lifecycles
-        ]
-
-    def _count(self, new: Iterable[list[list[int]]]) -> list[int]:
-        """Slots of each pool group that these pages take."""
-        needed = [0] * len(self._groups)
-        for pages in new:
-            for cycle in self.lifecycles:
-                needed[cycle.pool_group] += len(pages[cycle.id])
-        return needed
-
-    def _take(self, sequence: _Sequence, pages: list[list[int]], count: int) -> None:
-        sequence.scheduled = count
-        for cycle in self.lifecycles:
-            slots = self._groups[cycle.pool_group].take(len(pages[cycle.id]))
-            self._tables[cycle.id, sequence.row, pages[cycle.id]] = slots
-            sequence.ends[cycle.id] = ceil_div(sequence.committed + count, cycle.tokens_per_page)
-
-    def _share(self, sequence: _Sequence, chain: PrefixChain, length: int) -> None:
-        """Put the pages of a prefix into the tables, as if the sequence had computed it."""
-        for cycle in self.lifecycles:
-            pages, slots = self._prefixes.pages(cycle, chain, length)
-            for slot in slots:
-                self._groups[cycle.pool_group].share(slot)
-            self._tables[cycle.id, sequence.row, pages] = slots
-            sequence.ends[cycle.id] = length // cycle.tokens_per_page
-        sequence.committed = length
-
-    def _offer(self, sequence: _Sequence, again: bool = False) -> None:
-        if sequence.chain is not None:
-            self._prefixes.offer(sequence.chain, self._tables[:, sequence.row], sequence.committed, again)
-
-    def _trim(self, sequence: _Sequence, cycle: Lifecycle) -> None:
-        """Give back the pages past the committed length and those that are stale at it."""
-        end = ceil_div(sequence.committed, cycle.tokens_per_page)
-        stale = stale_pages(cycle.coverage, sequence.committed, cycle.tokens_per_page)
-        self._give(sequence, cycle, end, sequence.ends[cycle.id])
-        self._give(sequence, cycle, max(stale.start, sequence.stale[cycle.id]), stale.stop)
-        sequence.ends[cycle.id] = end
-        sequence.stale[cycle.id] = max(sequence.stale[cycle.id], stale.stop)
-
-    def _give(self, sequence: _Sequence, cycle: Lifecycle, start: int, stop: int) -> None:
-        if start >= stop:
-            return
-        entries = self._tables[cycle.id, sequence.row, start:stop]
-        self._groups[cycle.pool_group].give(entries[entries >= 0][::-1].tolist())
-        entries[:] = -1
+    @staticmethod
+    def _settled_before(sequence: SequenceState) -> None:
+        if sequence.unsettled:
+            message = f"sequence {sequence.id!r}: the step before has {sequence.unsettled} tokens that are not settled"
+            raise fail("KVC505", message, help="settle that step first, or accept 0 tokens of this one")
 
     def _drop(self, name: SequenceId) -> int:
         """Remove an admitted sequence and free what it holds; returns its committed length."""
-        sequence = self._idle(name)
+        sequence = self._settled(name)
         self._offer(sequence, again=True)
         for group, slots in self._slots_of(sequence).items():
             self._groups[group].give(slots)
@@ -308,65 +266,7 @@ class CacheManager:
         del self._sequences[name]
         return sequence.committed
 
-    def _slots_of(self, sequence: _Sequence) -> dict[int, list[int]]:
-        """The slots held in each pool group, deepest page first; at equal depth later lifecycles first."""
-        held: dict[int, list[tuple[int, int, int]]] = {group: [] for group in range(len(self._groups))}
-        for cycle in self.lifecycles:
-            table = self._tables[cycle.id, sequence.row]
-            pages = np.flatnonzero(table >= 0)
-            ends = ((pages + 1) * cycle.tokens_per_page).tolist()
-            held[cycle.pool_group] += zip(ends, [cycle.id] * len(ends), table[pages].tolist(), strict=True)
-        return {group: [slot for _, _, slot in sorted(pages, reverse=True)] for group, pages in held.items()}
 
-    # The answer when slots run out
-
-    def _out_of_pages(
-        self, tokens: Mapping[SequenceId, int], rollback: Mapping[SequenceId, int], needed: list[int]
-    ) -> OutOfPages:
-        groups = {i: Shortage(needed[i], group.free, group.num_slots) for i, group in enumerate(self._groups)}
-        own = self._count_distinct(tokens)
-        holders = (Holder(name, self._count_unshared(s)) for name, s in self._sequences.items() if not s.scheduled)
-        return OutOfPages(
-            groups,
-            self._fitting(tokens, rollback),
-            tuple(holder for holder in holders if any(holder.slots.values())),
-            solvable=all(short.needed + own[group] <= short.total for group, short in groups.items()),
-        )
-
-    def _count_unshared(self, sequence: _Sequence) -> dict[int, int]:
-        """Slots that nobody else holds."""
-        held = self._slots_of(sequence).items()
-        return {group: sum(self._groups[group].references(slot) == 1 for slot in slots) for group, slots in held}
-
-    def _count_distinct(self, sequences: Iterable[SequenceId]) -> dict[int, int]:
-        held = [self._slots_of(self._find(name)) for name in sequences]
-        return {group: len({slot for slots in held for slot in slots[group]}) for group in range(len(self._groups))}
-
-    def _fitting(self, tokens: Mapping[SequenceId, int], rollback: Mapping[SequenceId, int]) -> dict[SequenceId, int]:
-        free, fitting = list(self.free_slots), {}
-        for name, count in tokens.items():
-            count, needed = self._longest(self._find(name), count, rollback.get(name, 0), free)
-            free = [left - need for left, need in zip(free, needed, strict=True)]
-            fitting[name] = count
-        return {name: count for name, count in fitting.items() if count}
-
-    def _longest(self, sequence: _Sequence, count: int, rollback: int, free: list[int]) -> tuple[int, list[int]]:
-        """The most tokens, up to ``count``, whose pages fit in ``free``, and the slots that they take."""
-
-        def needs(tokens: int) -> list[int]:
-            return self._count([self._new_pages(sequence, tokens, rollback)]) if tokens else [0] * len(free)
-
-        def fits(tokens: int) -> bool:
-            return all(need <= left for need, left in zip(needs(tokens), free, strict=True))
-
-        low, high = 0, count + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low, needs(low)
-
-
-def _live_pages(cycle: Lifecycle, start: int, length: int, lowest: int) -> list[int]:
-    """Pages from ``start`` on that hold any of ``length`` tokens and are still read once ``lowest`` are committed."""
-    stale = stale_pages(cycle.coverage, lowest, cycle.tokens_per_page)
-    return [page for page in range(start, ceil_div(length, cycle.tokens_per_page)) if page not in stale]
+def _check_count(sequence: SequenceState, count: int, most: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= most:
+        raise fail("KVC507", f"sequence {sequence.id!r}: {count!r} accepted tokens of {most} scheduled")

@@ -12,10 +12,8 @@ import torch
 from kvc.compat import storage_id
 from kvc.diagnostics import KvcError, fail
 from kvc.graphs.program import CapturePlan, CaptureRegion
-from kvc.runtime.batch import Step
+from kvc.runtime.batch import Bucket, Step
 from kvc.runtime.cache import Cache
-
-Bucket = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def _inputs_of(cache: Cache, region: CaptureRegion) -> Iterator[tuple[str, torch
     """The rule and the tensor of every input of a region that is not derived, for every layer that runs it."""
     copied = {name: cache.step_buffer for name in region.inputs if name.startswith("step.")}
     for bound in _bound_tensors(cache, region):
-        held: dict[str, Mapping[str, torch.Tensor]] = {"static": bound, "copied": copied}
+        held: dict[str, Mapping[str, torch.Tensor]] = {"static": {**bound, **cache.feedback}, "copied": copied}
         for name, rule in region.inputs.items():
             if rule == "derived":
                 continue

@@ -68,12 +68,10 @@ def _memory(spec: Spec) -> Iterator[Hit]:
 
 
 def _passes(spec: Spec) -> Iterator[Hit]:
-    available = [row.name for row in PASSES if row.available]
-    known = {row.name for row in PASSES}
     for index, name in enumerate(spec.compile.require):
-        if name not in available:
-            message = f"pass `{name}` is not available yet" if name in known else f"unknown pass `{shortened(name)}`"
-            yield Hit(("compile", "require", index), message, nearest(name, available, "passes"))
+        if name not in PASSES:
+            message = f"unknown pass `{shortened(name)}`"
+            yield Hit(("compile", "require", index), message, nearest(name, PASSES, "passes"))
 
 
 RULES: tuple[Rule, ...] = (

@@ -99,19 +99,19 @@ def test_gates(gate: str) -> None:
 
 
 @pytest.fixture
-def sparse_op() -> Iterator[None]:
-    """An op of the design that does not exist yet, with what the gate reads of it."""
+def other_attention() -> Iterator[None]:
+    """An attention that takes K and V in another way."""
     library = torch.library.Library("kvc", "FRAGMENT")
-    library.define("mla_sparse(Tensor q, Tensor k, Tensor v, Tensor pool) -> Tensor")
-    torch.library.register_fake("kvc::mla_sparse", lambda q, k, v, pool: torch.empty_like(q), lib=library)
+    library.define("other_attention(Tensor q, Tensor k, Tensor v, Tensor pool) -> Tensor")
+    torch.library.register_fake("kvc::other_attention", lambda q, k, v, pool: torch.empty_like(q), lib=library)
     yield
     library._destroy()
 
 
-def test_gate_of_sparse_attention(sparse_op: None) -> None:
-    attend = "%18: bf16[T, 3, 16] = kvc.mla_sparse(%0, %16, %17, %4)"
-    reason = "gate sparse: K and V go to kvc.mla_sparse, not to kvc.mla_context"
-    check_miss(FuseExpandQuantize(), text(EXPAND, CODES, attend, "return out=%18"), reason, "kvc.mla_sparse")
+def test_gate_of_other_attention(other_attention: None) -> None:
+    attend = "%18: bf16[T, 3, 16] = kvc.other_attention(%0, %16, %17, %4)"
+    reason = "gate sparse: K and V go to kvc.other_attention, not to kvc.mla_context"
+    check_miss(FuseExpandQuantize(), text(EXPAND, CODES, attend, "return out=%18"), reason, "kvc.other_attention")
 
 
 OTHER_USES = {

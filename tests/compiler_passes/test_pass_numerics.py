@@ -16,6 +16,8 @@ CASES = {
     "two signatures": lambda: lowered("tiny-mixed"),
     "without rope": lambda: lowered("tiny-fp8", None),
     "partial interleaved rope": lambda: lowered("tiny-mixed", PARTIAL),
+    "mixed": lambda: lowered("tiny-nvfp4-bf16"),
+    "mixed, latent": lambda: lowered("tiny-mla-nvfp4-fp8"),
     "latent": lambda: lowered("tiny-mla-bf16"),
     "latent, fp8": lambda: latent_program(context="act"),
     "latent, fp8 context": latent_program,

@@ -8,7 +8,9 @@ import pytest
 from kvc.compiler_passes.manager import PIPELINE
 
 ROOT = Path(__file__).parents[2]
-GOLDEN = [ROOT / "tests" / "graphs" / "golden" / name for name in ("smollm2-135m-fp8", "deepseek-v3-fp8")]
+GOLDEN = [
+    ROOT / "tests" / "graphs" / "golden" / name for name in ("smollm2-135m-fp8", "deepseek-v3-fp8", "deepseek-v3-mixed")
+]
 EXCERPTS = re.findall(r"```text\n([\s\S]*?)```", (ROOT / "docs" / "passes.md").read_text())
 
 

@@ -71,14 +71,18 @@ class Batch:
     tokens: tuple[int, ...]
     padding: int = 0
 
-    def sections(self, width: int, tokens_per_page: int) -> dict[str, torch.Tensor]:
-        """The step buffer; sequence ``b`` owns four slots, used from the last one down, and -1 beyond what it needs."""
+    def sections(self, width: int, tokens_per_page: int, lifecycles: int) -> dict[str, torch.Tensor]:
+        """The step buffer; sequence ``b`` owns four slots, used from the last one down, and -1 beyond what it needs.
+
+        So in every lifecycle, but that later ones, which twins have, let go of its second page.
+        """
         starts = [sum(self.tokens[:b]) for b in range(len(self.tokens) + 1)]
         owners = [b for b, count in enumerate(self.tokens) for _ in range(count)] + [-1] * self.padding
-        tables = torch.full((1, len(self.tokens), width), -1)
+        tables = torch.full((lifecycles, len(self.tokens), width), -1)
         for b, (length, count) in enumerate(zip(self.committed, self.tokens, strict=True)):
             pages = -(-(length + count) // tokens_per_page)
-            tables[0, b, :pages] = torch.arange(4 * b + 3, 4 * b + 3 - pages, -1)
+            tables[:, b, :pages] = torch.arange(4 * b + 3, 4 * b + 3 - pages, -1)
+        tables[1:, :, 1] = -1
         made = {"slot_tables": tables, "committed": self.committed, "query_starts": starts, "sequence_ids": owners}
         return {f"step.{name}": torch.as_tensor(value, dtype=torch.int32) for name, value in made.items()}
 
@@ -109,7 +113,9 @@ class TinyEngine:
         return outputs + self.pools
 
     def step(self, batch: Batch, generator: torch.Generator) -> list[torch.Tensor]:
-        sections = batch.sections(self.program.table_width, self.plan.lifecycles[0].tokens_per_page)
+        sections = batch.sections(
+            self.program.table_width, self.plan.lifecycles[0].tokens_per_page, len(self.plan.lifecycles)
+        )
         prologue = self.program.prologues.get(batch.phase)
         derived = interpret(prologue, sections) if prologue else {}
         values = sections | {f"prologue.{name}": value for name, value in derived.items()}

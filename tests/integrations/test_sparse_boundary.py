@@ -76,7 +76,7 @@ def test_shapes_and_dtypes(name: str) -> None:
         module = layer.self_attn
         inputs = project_sparse(module, torch.randn(2, 3, module.hidden_size, dtype=torch.bfloat16))
         shapes = [(2, 3, 3, 12), (2, 3, 3, 16), (2, 3, 1, 32), (2, 3, 1, 16)]
-        index = [(2, 3, 5, 32), (2, 3, 1, 32), (2, 3, 5)] if module.indexer is not None else []
+        index = [(2, 3, 17, 32), (2, 3, 1, 32), (2, 3, 17)] if module.indexer is not None else []
         assert [tuple(x.shape) for x in inputs] == shapes + index
         assert {x.dtype for x in inputs[:6]} == {torch.bfloat16}
         assert all(x.dtype == torch.float32 for x in inputs[6:])

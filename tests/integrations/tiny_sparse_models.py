@@ -21,7 +21,7 @@ _DIMS = {
     "qk_nope_head_dim": 12,
     "qk_rope_head_dim": 16,
     "v_head_dim": 10,
-    "index_n_heads": 5,
+    "index_n_heads": 17,  # so that hardly ever all of them say 0, which would tie
     "index_head_dim": 32,
     "index_topk": TOP_K,
     "first_k_dense_replace": 1,

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cache_harness import run_step
+from cache_harness import layers, rows, run_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mixed_caches import KINDS_AND_PAIRS, artifact, equal, every_row, new_cache, pool_bytes, retained, spec_text
@@ -86,6 +86,26 @@ def test_the_page_size_does_not_change_single_tokens(kind, low, high, schedule, 
     caches = [new_cache(spec_text(kind, low, retained(first, last + 1, high), page=page)) for page in (1, 4, 16)]
     outs = [play(cache, schedule) for cache in caches]
     assert equal(outs[0], outs[1]) and equal(outs[0], outs[2])
+
+
+@each_pair
+def test_strided_inputs(kind, low, high):
+    """Inputs as slices of wider projections give the bits of contiguous ones."""
+    text, steps = spec_text(kind, low, retained(5, 9, high)), [(11, "context"), (2, "generation")]
+    apart, strided = new_cache(text, passes=0), new_cache(text)
+    for cache in (apart, strided):
+        cache.admit("a")
+    for tokens, phase in steps:
+        start = apart.manager.committed("a")
+        opened = [cache.begin([Request("a", tokens, phase)]) for cache in (apart, strided)]
+        for layer in layers(apart):
+            inputs = rows(apart, "a", layer, start, tokens)
+            wide = [torch.cat((x, x), 1)[:, : x.shape[1]] if x.shape[1] > 1 else torch.cat((x, x), 2) for x in inputs]
+            wide = [x[..., : y.shape[-1]] for x, y in zip(wide, inputs, strict=True)]
+            assert any(not x.is_contiguous() for x in wide)
+            assert torch.equal(apart.layer(layer, *inputs), strided.layer(layer, *wide))
+        apart.commit(opened[0]), strided.commit(opened[1])
+    assert equal(pool_bytes(apart), pool_bytes(strided))
 
 
 def test_nothing_retained_is_no_twin():

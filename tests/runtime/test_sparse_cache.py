@@ -28,7 +28,7 @@ def text(encoding, retain="", dtype="fp32", page=4):
 
 
 @each_low
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(schedule=schedules(), page=pages, dtype=dtypes)
 def test_everything_retained_is_the_plain_fp8_cache(low, schedule, page, dtype):
     mixed = new_cache(text(low, retained(1000, 1, "fp8"), dtype, page))
@@ -38,7 +38,7 @@ def test_everything_retained_is_the_plain_fp8_cache(low, schedule, page, dtype):
 
 
 @each_low
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(schedule=schedules(), page=pages, dtype=dtypes)
 def test_with_no_page_in_the_twin_it_is_the_plain_low_cache(low, schedule, page, dtype):
     """Under a scale of one, which is what a plain cache gathers codes under."""
@@ -58,7 +58,7 @@ def test_with_no_page_in_the_twin_it_is_the_plain_low_cache(low, schedule, page,
 
 
 @each_low
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(schedule=schedules(), first=retained_tokens, last=retained_tokens, unit=st.sampled_from(["token", "page"]))
 def test_every_pass_keeps_outputs_and_pools(low, schedule, first, last, unit):
     mixed = text(low, retained(first, last + 1, "fp8", unit), "bf16")
@@ -68,7 +68,7 @@ def test_every_pass_keeps_outputs_and_pools(low, schedule, first, last, unit):
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(schedule=schedules())
 def test_every_pass_keeps_outputs_and_pools_of_plain_caches(encoding, schedule):
     unfused, fused = new_cache(text(encoding), passes=0), new_cache(text(encoding))
@@ -77,7 +77,7 @@ def test_every_pass_keeps_outputs_and_pools_of_plain_caches(encoding, schedule):
 
 
 @each_low
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(schedule=schedules(), first=retained_tokens, last=retained_tokens)
 def test_the_page_size_changes_nothing(low, schedule, first, last):
     outs = [play(new_cache(text(low, retained(first, last + 1, "fp8"), page=page)), schedule) for page in (1, 4, 16)]

@@ -122,7 +122,6 @@ BROKEN: dict[str, list[tuple[str, str, int, int, str, str]]] = {
     ],
     "KVC119": [
         ("kvc: 1", "kvc: 1\ncompile: {require: [fuse_apend]}", 2, 21, "unknown pass", "did you mean `fuse_append`?"),
-        ("kvc: 1", "kvc: 1\ncompile: {require: [fold_overlay]}", 2, 21, "not available yet", "`fuse_append`"),
     ],
     "KVC122": [
         ("kvc: 1", "kvc: 1\nmemory: {device: 16GB, reserve: 16GiB}", 2, 33, "leave nothing", "smaller `reserve`"),

@@ -8,7 +8,7 @@ from spec_texts import findings, place
 
 from kvc.capabilities import LAYER_CAPABILITIES
 from kvc.encodings import Field, StateTensor
-from kvc.specs import load_spec_text
+from kvc.specs import compilable, load_spec_text
 from kvc.specs.compilable import compile_findings
 from kvc.specs.resolved import Coverage, LayerRun, Retained, ScaleSource
 
@@ -198,9 +198,13 @@ def test_storage_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.code == "KVC140" and "encoding nvfp4" in found.message
 
 
-def test_drafts_cannot_be_compiled() -> None:
+def test_drafts_are_compiled_where_the_table_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     more = "draft: {kind: mtp, layers: 1, max_draft_tokens: 3, encoding: bf16}"
-    (found,) = compile_findings(load_spec_text(spec_text("gqa", more=more)))
+    spec = load_spec_text(spec_text("gqa", more=more))
+    assert not list(compile_findings(spec))
+    rows = tuple(replace(row, draft=False) for row in compilable.LAYER_CAPABILITIES)
+    monkeypatch.setattr(compilable, "LAYER_CAPABILITIES", rows)
+    (found,) = compile_findings(spec)
     assert found.code == "KVC121" and found.source and found.source.line == 10
 
 

@@ -37,6 +37,7 @@ OTHERS = {
     "deepseek-v3": {"mla": 62},
     "deepseek-v3-bf16": {"mla": 61},
     "deepseek-v3-fp8": {"mla": 61},
+    "deepseek-v3-mixed": {"mla": 61},
     "deepseek-v3.2": {"mla_sparse dsa": 61},
     "deepseek-v4": {"mla_sparse deepseek_v4": 43},
     "gemma-3": {"gqa": 26},
@@ -44,9 +45,11 @@ OTHERS = {
     "gpt-oss-20b": {"gqa": 24},
     "kimi-k2": {"mla": 61},
     "kimi-linear": {"recurrent kda": 21, "mla": 6},
+    "tiny-draft": {"gqa": 5},
     "tiny-mla-bf16": {"mla": 3},
     "tiny-mla-fp32": {"mla": 3},
     "tiny-mla-fp8": {"mla": 3},
+    "tiny-mla-nvfp4-fp8": {"mla": 3},
     "qwen3-next": {"recurrent gated_delta_net": 36, "gqa": 12},
 }
 DENSE = [name for name in library_specs() if name not in OTHERS]
@@ -64,7 +67,8 @@ def test_layers_of_other_kinds(name: str) -> None:
 
 @pytest.mark.parametrize("name", DENSE)
 def test_library_spec(name: str) -> None:
-    spec, (model, _, encoding) = load_spec(name), name.rpartition("-")
+    spec, model = load_spec(name), next(model for model in MODELS if name.startswith(f"{model}-"))
+    encoding, _, twin = name.removeprefix(f"{model}-").partition("-")
     layers, heads, kv_heads, head_dim, max_position, rope, dtype = MODELS[model]
     assert (spec.name, spec.file, spec.num_layers) == (name, f"{name}.yaml", layers)
     assert (spec.max_position, spec.dtype) == (max_position, dtype)
@@ -77,14 +81,15 @@ def test_library_spec(name: str) -> None:
         )
     if encoding != "mixed":
         assert {run.encoding for run in spec.runs} == {encoding}
+        assert {run.retain.encoding if run.retain else "" for run in spec.runs} == {twin}
 
 
 def test_expected_names() -> None:
     assert list(library_specs()) == sorted(
         [*OTHERS]
         + ["llama-3.1-8b-bf16", "llama-3.1-8b-fp8", "qwen3-8b-bf16", "qwen3-8b-fp8"]
-        + [f"smollm2-135m-{encoding}" for encoding in ("fp32", "bf16", "fp8")]
-        + [f"tiny-{encoding}" for encoding in ("fp32", "bf16", "fp8", "mixed")]
+        + [f"smollm2-135m-{encoding}" for encoding in ("fp32", "bf16", "fp8", "nvfp4-bf16")]
+        + [f"tiny-{encoding}" for encoding in ("fp32", "bf16", "fp8", "nvfp4-bf16", "mixed")]
     )
 
 

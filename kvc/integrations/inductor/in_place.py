@@ -19,6 +19,7 @@ from torch.fx.node import map_arg
 from kvc.compat import auto_functionalized, op_schema
 from kvc.compiler_passes.canonicalize import structural_key
 from kvc.compiler_passes.effects import argument, is_call, is_mutating, operands
+from kvc.compiler_passes.gathers import by_schema
 from kvc.compiler_passes.rewrite import WhyNot
 from kvc.graphs.graph import NAMESPACES, result_values
 from kvc.ops.axes import known
@@ -39,8 +40,42 @@ _VIEWS = {
 
 
 @dataclass(frozen=True)
+class Written:
+    """One argument that a functional call writes: a pool, or a view of the memory that it is given with."""
+
+    node: Node
+    name: str
+
+    @property
+    def place(self) -> int:
+        """Which of the call's bases it is."""
+        return self.node.kwargs[f"_{self.name}_base_index"]  # type: ignore[return-value]
+
+    @property
+    def base(self) -> Node:
+        """The version of the pool that the call is given."""
+        return self.node.kwargs["_all_bases"][self.place]  # type: ignore[return-value, index, call-overload]
+
+    @property
+    def version(self) -> Node | None:
+        """The version that it makes, None where nobody takes it."""
+        place = _result_count(self.node.args[0]) + self.place
+        return next((user for user in self.node.users if user.args[1] == place), None)
+
+    @property
+    def view(self) -> tuple[Any, tuple[Any, ...]] | None:
+        """The op and its arguments that make the written view of the base; None for the base or an alias of it."""
+        prefix = f"_{self.name}_"
+        given = {key.removeprefix(prefix): value for key, value in self.node.kwargs.items() if key.startswith(prefix)}
+        for names, op in _VIEWS.items():
+            if names[0] in given:
+                return op, tuple(given[name] for name in names)
+        return None
+
+
+@dataclass(frozen=True)
 class FunctionalCall:
-    """One `auto_functionalized_v2` node of a kvc op that writes one pool."""
+    """One `auto_functionalized_v2` node of a kvc op that writes."""
 
     node: Node
 
@@ -50,38 +85,25 @@ class FunctionalCall:
         return self.node.args[0]
 
     @property
-    def base(self) -> Node:
-        """The version of the pool that it is given."""
-        return self.node.kwargs["_all_bases"][0]  # type: ignore[return-value, index, call-overload]
-
-    @property
-    def version(self) -> Node | None:
-        """The version that it makes, None where nobody takes it."""
-        return next((user for user in self.node.users if user.args[1] == _result_count(self.op)), None)
-
-    @property
-    def view(self) -> tuple[Any, tuple[Any, ...]] | None:
-        """The op and its arguments that make the written view of the base; None for the base or an alias of it."""
-        given = {key.removeprefix(f"_{_written(self.op)}_"): value for key, value in self.node.kwargs.items()}
-        for names, op in _VIEWS.items():
-            if names[0] in given:
-                return op, tuple(given[name] for name in names)
-        return None
+    def written(self) -> tuple[Written, ...]:
+        """The arguments that it writes; optional ones that are not given write nothing."""
+        given = (name for name in written_names(self.op) if self.node.kwargs.get(f"_{name}_base_index") is not None)
+        return tuple(Written(self.node, name) for name in given)
 
     def why_unknown(self) -> str | None:
         """What this module cannot take in place, whatever is around it."""
-        written = [a.name for a in op_schema(self.op).arguments if a.alias_info and a.alias_info.is_write]
-        if len(written) != 1 or len(self.node.kwargs["_all_bases"]) != 1:  # type: ignore[arg-type]
-            return f"it writes {len(written)} arguments"
-        known = {"_all_bases", f"_{written[0]}_base_index", f"_{written[0]}_alias"}
-        known |= {f"_{written[0]}_{name}" for names in _VIEWS for name in names}
+        bases = [one.base for one in self.written]
+        if not bases or len(set(bases)) < len(bases):
+            return f"it writes {len(bases)} arguments" if not bases else "two arguments that it writes share memory"
+        parts = ("base_index", "alias", *(name for names in _VIEWS for name in names))
+        known = {"_all_bases", *(f"_{name}_{part}" for name in written_names(self.op) for part in parts)}
         given = {key for key in self.node.kwargs if key.startswith("_")}
         return f"the pool is given as {', '.join(sorted(given - known))}" if given - known else None
 
 
-def _written(op: Any) -> str:
-    """The argument that an op writes."""
-    return next(a.name for a in op_schema(op).arguments if a.alias_info and a.alias_info.is_write)
+def written_names(op: Any) -> tuple[str, ...]:
+    """The arguments that an op writes."""
+    return tuple(a.name for a in op_schema(op).arguments if a.alias_info and a.alias_info.is_write)
 
 
 def _result_count(op: Any) -> int:
@@ -125,7 +147,7 @@ def _sink(fx: torch.fx.Graph, call: FunctionalCall) -> None:
 def _why_out_of_order(fx: torch.fx.Graph, call: FunctionalCall) -> str | None:
     """Whether something reads the pool as it was before this call, and stands after it."""
     order = {node: index for index, node in enumerate(fx.nodes)}
-    readers = (reader for reader in _readers(call.base) if reader is not call.node)
+    readers = (reader for one in call.written for reader in _readers(one.base) if reader is not call.node)
     late = next((reader for reader in readers if order[reader] > order[call.node]), None)
     return None if late is None else f"{late.name} reads the pool as it was before this call"
 
@@ -156,14 +178,14 @@ def _take_in_place(fx: torch.fx.Graph, call: FunctionalCall, views: dict[Any, No
     """Put the plain call in the place of the functional one, and the pool in the place of its next version."""
     op, count, results = call.op, len(op_schema(call.op).returns), call.node.meta["val"]
     with fx.inserting_before(call.node):
-        pool = _view_of(fx, call, views)
-        given = {**call.node.kwargs, _written(op): pool}
-        plain = fx.call_function(op, *_by_convention(op, given))
+        pools = {one.name: _view_of(fx, one, views) for one in call.written}
+        plain = fx.call_function(op, *_by_convention(op, {**call.node.kwargs, **pools}))
     plain.meta = _meta_without_arguments(call.node)
     plain.meta["val"] = None if count == 0 else results[0] if count == 1 else tuple(results[:count])
-    pool.meta["role"] = "pool"
-    if call.version is not None:
-        _read_in_place(call.version, call.base, pool)
+    for one in call.written:
+        pools[one.name].meta["role"] = "pool"
+        if one.version is not None:
+            _read_in_place(one.version, one.base, pools[one.name])
     if count == 1:
         for item in list(call.node.users):
             item.replace_all_uses_with(plain)
@@ -182,14 +204,14 @@ def _read_in_place(version: Node, base: Node, pool: Node) -> None:
     version.graph.erase_node(version)
 
 
-def _view_of(fx: torch.fx.Graph, call: FunctionalCall, views: dict[Any, Node]) -> Node:
-    """The node that stands for what the call writes: the base, or one view node for all calls that write this part."""
-    if call.view is None:
-        return call.base
-    op, args = call.view
-    view = fx.call_function(op, (call.base, *args))
+def _view_of(fx: torch.fx.Graph, one: Written, views: dict[Any, Node]) -> Node:
+    """The node that stands for what is written: the base, or one view node for all calls that write this part."""
+    if one.view is None:
+        return one.base
+    op, args = one.view
+    view = fx.call_function(op, (one.base, *args))
     view.meta["val"] = op(*map_arg(view.args, lambda node: node.meta["val"]))
-    return views.setdefault((call.base, _shown(view)), view)
+    return views.setdefault((one.base, _shown(view)), view)
 
 
 def _shown(view: Node) -> Any:
@@ -208,10 +230,10 @@ def _meta_without_arguments(node: Node) -> dict[str, Any]:
 
 
 def _by_convention(op: Any, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments as kvc's graphs have them: tensors by position, everything else by keyword."""
-    parameters = op_schema(op).arguments
-    tensors = tuple(given.get(p.name) for p in parameters if not p.kwarg_only)
-    return tensors, {p.name: given[p.name] for p in parameters if p.kwarg_only and p.name in given}
+    """Arguments as kvc's graphs have them: tensors by position, everything else by keyword, defaults left out."""
+    tensors, attributes = by_schema(op, given)
+    defaults = {p.name: p.default_value for p in op_schema(op).arguments if p.kwarg_only and p.has_default_value()}
+    return tuple(tensors), {n: v for n, v in attributes.items() if n not in defaults or v != defaults[n]}
 
 
 def _mark(node: Node) -> None:
@@ -287,24 +309,27 @@ def _read_versions(node: Node, versions: _Versions) -> None:
 
 
 def _take_functional(fx: torch.fx.Graph, node: Node, versions: _Versions) -> None:
-    """Put the functional call, and the version that it makes, in the place of the plain one."""
-    op, name, values = node.target, _written(node.target), result_values(node)
-    pool = argument(node, name)
-    given = {p.name: argument(node, p.name) for p in op_schema(op).arguments if p.name != name}
-    base = versions.of(pool)
-    given |= {f"_{name}_base_index": 0, **_view_arguments(name, pool, versions), "_all_bases": [base]}
+    """Put the functional call, and the versions that it makes, in the place of the plain one."""
+    op, values, names = node.target, result_values(node), written_names(node.target)
+    pools = {name: argument(node, name) for name in names}
+    given = {p.name: argument(node, p.name) for p in op_schema(op).arguments if p.name not in names}
+    bases = {name: versions.of(pool) for name, pool in pools.items() if pool is not None}
+    for name, pool in pools.items():
+        given[f"_{name}_base_index"] = list(bases).index(name) if pool is not None else None
+        given |= _view_arguments(name, pool, versions)
+    given["_all_bases"] = list(bases.values())
     made = fx.call_function(auto_functionalized(), (op,), given)  # type: ignore[arg-type]
-    made.meta = {**node.meta, "val": (*(values or (None,)), base.meta["val"])}
-    version = _item(fx, made, _result_count(op))
-    versions.last[versions.bases.get(pool, pool)] = version
+    made.meta = {**node.meta, "val": (*(values or (None,)), *(base.meta["val"] for base in bases.values()))}
+    for place, name in enumerate(bases):
+        versions.last[versions.bases.get(pools[name], pools[name])] = _item(fx, made, _result_count(op) + place)
     if len(values) == 1:
         node.replace_all_uses_with(_item(fx, made, 0))
     node.replace_all_uses_with(made)
     fx.erase_node(node)
 
 
-def _view_arguments(name: str, pool: Node, versions: _Versions) -> dict[str, Any]:
-    if versions.bases.get(pool, pool) is pool:
+def _view_arguments(name: str, pool: Node | None, versions: _Versions) -> dict[str, Any]:
+    if pool is None or versions.bases.get(pool, pool) is pool:
         return {}
     names = next(names for names, op in _VIEWS.items() if op is pool.target)
     return {f"_{name}_{part}": value for part, value in zip(names, pool.args[1:], strict=True)}

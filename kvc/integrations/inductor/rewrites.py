@@ -14,6 +14,8 @@ import torch.fx
 
 import kvc
 from kvc import compat
+from kvc.compiler_passes.fold_gather_into_attention import FoldGatherIntoAttention
+from kvc.compiler_passes.fold_overlay import FoldOverlay
 from kvc.compiler_passes.fuse_append import FuseAppend
 from kvc.compiler_passes.fuse_expand_quantize import FuseExpandQuantize
 from kvc.compiler_passes.fuse_rope_quantize import FuseRopeQuantize
@@ -25,7 +27,8 @@ from kvc.integrations.inductor.in_place import source_line, to_functional, to_in
 
 # Pass -> its rules, in the order of the compiler's own pipeline.
 RULES: Mapping[str, tuple[NearMiss, ...]] = {
-    one.name: one.rules for one in (FuseRopeQuantize, FuseAppend, FuseExpandQuantize)
+    one.name: one.rules
+    for one in (FuseRopeQuantize, FuseAppend, FoldOverlay, FoldGatherIntoAttention, FuseExpandQuantize)
 }
 
 HOOK = "post_grad_custom_pre_pass"

@@ -29,7 +29,7 @@ class CapturedDecode:
     @property
     def buckets(self) -> tuple[int, ...]:
         """Buckets captured so far, in sequences."""
-        return tuple(sequences for sequences, _ in cast(tuple[Bucket, ...], self._graphs.buckets))
+        return tuple(int(sequences) for sequences, *_ in cast(tuple[Bucket, ...], self._graphs.buckets))
 
     def capture(self, bucket: int) -> None:
         """Record a decode step of ``bucket`` sequences, on padding, so that no page is written.

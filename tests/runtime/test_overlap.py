@@ -1,0 +1,66 @@
+"""Steps whose accepted tokens only the device knows: the same bytes as steps that are over before the next begins."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from mixed_caches import equal, new_cache, retained
+from speculation_harness import Drafted, Engine, committed_rows, draft_spec, held
+
+CACHES = {
+    "plain gqa": ("gqa", "bf16", ""),
+    "plain mla": ("mla", "fp8", ""),
+    "mixed gqa": ("gqa", "nvfp4", retained(3, 5, "bf16")),
+    "mixed mla": ("mla", "nvfp4_rope_fp8", retained(2, 4, "fp8")),
+    "mixed pages": ("gqa", "nvfp4", retained(3, 5, "fp8", "page")),
+}
+each_cache = pytest.mark.parametrize("name", CACHES)
+NAMES = "abc"
+
+
+@st.composite
+def schedules(draw):
+    """Batches over three sequences that come and go, and whether the host hears late of the batch before."""
+    batches = []
+    for _ in range(draw(st.integers(2, 7))):
+        generating = draw(st.sets(st.sampled_from(NAMES)))
+        chunks = draw(st.sets(st.sampled_from(NAMES), min_size=not generating)) - generating
+        tokens = draw(st.integers(1, 4))
+        batch = [Drafted(name, draw(st.integers(1, 9)), "context") for name in sorted(chunks)]
+        order = draw(st.permutations(sorted(generating)))
+        batch += [Drafted(name, tokens, "generation", draw(st.integers(0, tokens))) for name in order]
+        if batch:
+            batches.append((batch, draw(st.booleans())))
+    return batches
+
+
+# As if all were accepted, rows would be stale that are read once the device knows that three of four were not.
+REJECTING = [([Drafted("a", 12, "context")], True), *[([Drafted("a", 4, "generation", 1)], True)] * 4]
+
+
+def same_state(left, right):
+    """Lengths, held pages and every committed row."""
+    names = left.manager.sequences
+    lengths = [[cache.manager.committed(name) for name in names] for cache in (left, right)]
+    rows = (
+        [committed_rows(cache, name, role) for name in names for role in ("history", "twin")] for cache in (left, right)
+    )
+    return lengths[0] == lengths[1] and held(left) == held(right) and equal(*rows)
+
+
+@each_cache
+@settings(max_examples=8, deadline=None)
+@given(schedule=schedules(), page=st.sampled_from([1, 4, 16]))
+@example(schedule=REJECTING, page=1)
+def test_an_overlapped_schedule_equals_the_synchronous_one(name, schedule, page):
+    kind, encoding, retain = CACHES[name]
+    text = draft_spec(kind, encoding, retain, page=page)
+    plain, corrected = Engine(new_cache(text)), Engine(new_cache(text))
+    for batch, late in schedule:
+        plain.synchronous(batch)
+        corrected.overlapped(batch, late)
+    assert equal(plain.outs, corrected.outs)
+    corrected.settle()
+    assert same_state(plain.cache, corrected.cache)
+    for sequence in plain.cache.manager.sequences:
+        corrected.cache.release(sequence)
+    assert corrected.cache.manager.free_slots == tuple(corrected.cache.num_slots)
