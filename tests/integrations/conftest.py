@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("transformers", reason="the hf extra is not installed")
 
-from tiny_models import LATENT_MODELS, MODELS, SPARSE_MODELS, compile_for, make_model
+from tiny_models import LATENT_MODELS, MODELS, compile_for, make_model
 
 from kvc.integrations.transformers import attach
 
@@ -20,7 +20,7 @@ def _inference() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=(*MODELS, *LATENT_MODELS, *SPARSE_MODELS))
+@pytest.fixture(params=(*MODELS, *LATENT_MODELS))
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 

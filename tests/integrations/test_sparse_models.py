@@ -8,7 +8,7 @@ import pytest
 import torch
 from test_matching import compiled, messages
 from tiny_models import SPARSE_MODELS, compile_for, make_model, spec_values, token_ids
-from tiny_sparse_models import TOP_K, Choices, full_layers, watch_choices, watch_selections
+from tiny_sparse_models import TOP_K, Choices, LowestFirst, full_layers, watch_choices, watch_selections
 from transformers import DynamicCache
 
 from kvc import compat
@@ -59,6 +59,22 @@ def differences(choices: Choices, layer: int, rows: list[set[int]]) -> Iterator[
     for token, (ours, theirs) in enumerate(zip(rows, own, strict=True)):
         if ours != theirs:
             yield token, choices.gap(layer, token, ours ^ theirs)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", SPARSE_MODELS)
+def test_greedy_tokens(name: str, padded: bool, tmp_path: Path) -> None:
+    """generate() on a batch, with prompts of one length or padded on the left, token by token."""
+    model, ids = make_model(name), token_ids(3, 19)
+    mask = torch.ones_like(ids)
+    for row in range(3 if padded else 0):
+        mask[row, : 3 * row] = 0
+    options = {"attention_mask": mask, "max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
+    with LowestFirst():
+        expected = model.generate(ids * mask, **options)
+    with attach(model, compile_for(tmp_path, model), tokens=1024) as attached:
+        cache = {compat.cache_argument(model): attached.new_cache()}
+        assert torch.equal(model.generate(ids * mask, **options, **cache), expected)
 
 
 def mixed_values(model: Any, first: int, last: int, encoding: str = "nvfp4") -> dict[str, Any]:

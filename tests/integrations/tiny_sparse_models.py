@@ -74,6 +74,17 @@ class Scores(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+class LowestFirst(TorchFunctionMode):
+    """Equal scores are ranked by position, as kvc ranks them; `topk` does not say which of them it takes."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Called for every torch function inside the mode."""
+        if function is Tensor.topk:
+            ranked = torch.sort(args[0], dim=-1, descending=True, stable=True)
+            return torch.return_types.topk(tuple(x[..., : args[1]] for x in ranked))
+        return function(*args, **(kwargs or {}))
+
+
 Rows = dict[int, list[set[int]]]  # layer -> token -> positions
 
 
