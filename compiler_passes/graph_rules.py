@@ -11,10 +11,19 @@ from kvc.compiler_passes.code_rules import codes_read_otherwise, inputs_taken_ot
 from kvc.compiler_passes.effects import access_history, accesses, argument, mutated, operands, producer
 from kvc.compiler_passes.scale_rules import scale_conflicts
 from kvc.compiler_passes.select_kernels import is_kvc, kernel_of
-from kvc.compiler_passes.stages import ARGUMENT_ROLES, LAYER_OPS, LAYER_ROLES, PROLOGUE_OPS, PROLOGUE_ROLES, Stage
+from kvc.compiler_passes.stages import (
+    ARGUMENT_ROLES,
+    LAYER_OPS,
+    LAYER_ROLES,
+    PROLOGUE_OPS,
+    PROLOGUE_ROLES,
+    WRITTEN_ROLES,
+    Stage,
+)
 from kvc.diagnostics import KvcError
 from kvc.graphs.builder import propagate
 from kvc.graphs.graph import Graph, op_name, qualified_name
+from kvc.graphs.program import part_of
 
 Node = torch.fx.Node
 Found = Iterator[tuple[Node, str]]
@@ -22,13 +31,17 @@ Found = Iterator[tuple[Node, str]]
 
 @dataclass(frozen=True)
 class Checked:
-    """A graph and what it is checked against; ``before`` is the graph that the last pass was given, if it had one."""
+    """A graph and what it is checked against.
+
+    ``before`` is the graph that the last pass was given, if it had one; ``owner`` its name without the phase.
+    """
 
     graph: Graph
     stage: Stage
     phase: str
     is_prologue: bool
     before: Graph | None = None
+    owner: str = ""
 
 
 def defined_before_use(checked: Checked) -> Found:
@@ -120,16 +133,20 @@ def _describe(value: Node) -> str:
 
 
 def only_pools_are_written(checked: Checked) -> Found:
-    """Everything but a pool write is functional."""
+    """Everything but a pool write, or the write of staging, is functional."""
+    role = WRITTEN_ROLES.get(part_of(checked.owner), "pool")
     for node in checked.graph.calls:
         for value in mutated(node):
-            if value.meta.get("role") != "pool":
-                yield node, f"writes {_describe(value)}, which is not a pool"
+            if value.meta.get("role") != role:
+                yield node, f"writes {_describe(value)}, which is not a {role}"
 
 
 def pool_order(checked: Checked) -> Found:
-    """In generation a step's rows are stored before they are read; a pass keeps the order of accesses it found."""
-    if checked.phase == "generation":
+    """In generation a step's rows are stored before they are read; a pass keeps the order of accesses it found.
+
+    Staging reads what `write_back` has stored before: the runtime refuses to stage first.
+    """
+    if checked.phase == "generation" and part_of(checked.owner) != "stage":
         yield from _reads_after_writes(checked.graph)
     if checked.before is not None:
         yield from _same_order(checked.graph, access_history(checked.before))

@@ -49,11 +49,12 @@ def sections_exist(program: Program, before: Program | None) -> Found:
 
 
 def graphs_are_complete(program: Program, before: Program | None) -> Found:
-    """Every signature has a graph for both phases."""
-    for signature in program.signatures:
+    """Every signature has its graphs for both phases."""
+    names = [name for signature in program.signatures for name in program.callables(signature)]
+    for name in names:
         for phase in PHASES:
-            if (signature, phase) not in program.graphs:
-                yield f"{signature}.{phase}", "there is no graph for this phase"
+            if (name, phase) not in program.graphs:
+                yield f"{name}.{phase}", "there is no graph for this phase"
 
 
 def bindings_are_complete(program: Program, before: Program | None) -> Found:
@@ -93,9 +94,9 @@ def _needed_bindings(program: Program) -> dict[str, dict[str, str]]:
 
 
 def _bound_of(program: Program, signature: str) -> dict[str, str]:
-    """Placeholder -> what is bound to it, a kind of constant or a pool, over both phases."""
-    graphs = [program.graphs[signature, phase] for phase in PHASES if (signature, phase) in program.graphs]
-    nodes = (node for graph in graphs for node in graph.placeholders if node.meta["role"] in _BOUND)
+    """Placeholder -> what is bound to it, a kind of constant or a pool, over all of its graphs."""
+    graphs = program.graphs_of(signature)
+    nodes = (node for graph in graphs.values() for node in graph.placeholders if node.meta["role"] in _BOUND)
     return {qualified_name(node): _BOUND[node.meta["role"]] for node in nodes}
 
 

@@ -6,20 +6,20 @@ from typing import Any
 import torch.fx
 
 from kvc.compiler_passes.effects import argument, takes
-from kvc.graphs.program import Program
+from kvc.graphs.program import Program, signature_of
 
 _RETAINED = ("first", "last", "unit")
 
 
 def twins_are_read_as_retained(program: Program, before: Program | None) -> Iterator[tuple[str, str]]:
     """`first`, `last` and `unit` of a call are those of its layer's signature: the manager keeps no other rows."""
-    for (signature, phase), graph in program.graphs.items():
-        wanted = _wanted(program, signature)
+    for (name, phase), graph in program.graphs.items():
+        wanted = _wanted(program, signature_of(name))
         for call in graph.calls:
             found = _read(call)
             if found is not None and found != wanted:
                 yield (
-                    f"{signature}.{phase}",
+                    f"{name}.{phase}",
                     f"{call.target} reads {_text(found)} of a twin; {_text(wanted)} is retained",
                 )
 

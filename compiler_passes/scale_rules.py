@@ -12,7 +12,7 @@ import torch.fx
 from kvc.compiler_passes.effects import accesses, argument, takes
 from kvc.compiler_passes.encoded_rows import codec_made_by, is_joined, plane_makers, stored_as
 from kvc.graphs.graph import Graph, is_op, qualified_name
-from kvc.graphs.program import PHASES, Program
+from kvc.graphs.program import PHASES, Program, part_of, signature_of
 
 Node = torch.fx.Node
 
@@ -79,17 +79,23 @@ def scale_conflicts(graph: Graph) -> Iterator[tuple[Node, str]]:
 
 
 def phase_conflicts(program: Program) -> Iterator[tuple[str, str]]:
-    """Phases of a signature that disagree with an earlier one about the rows of a pool: both use the same pages."""
-    for signature in dict.fromkeys(signature for signature, _ in program.graphs):
-        first: dict[str, Storage] = {}
-        for phase in PHASES:
-            graph = program.graphs.get((signature, phase))
-            now = _pools_of(graph) if graph else {}
-            for pool in now:
-                conflict = _conflict(first.get(pool, now[pool]), now[pool])
+    """Graphs of a signature that disagree with an earlier one about the rows of a pool: all use the same pages."""
+    for signature in dict.fromkeys(signature_of(name) for name, _ in program.graphs):
+        first: dict[str, tuple[str, Storage]] = {}
+        graphs = {key: graph for key, graph in program.graphs.items() if signature_of(key[0]) == signature}
+        for (name, phase), graph in sorted(graphs.items(), key=lambda item: PHASES.index(item[0][1])):
+            now = {pool: (_where(name, phase), stored) for pool, stored in _pools_of(graph).items()}
+            for pool, (_, stored) in now.items():
+                where, other = first.get(pool, now[pool])
+                conflict = _conflict(other, stored)
                 if conflict:
-                    yield f"{signature}.{phase}", f"uses {pool} {conflict} in {PHASES[0]}"
+                    yield f"{name}.{phase}", f"uses {pool} {conflict} in {where}"
             first = now | first
+
+
+def _where(name: str, phase: str) -> str:
+    """What tells a graph from the others of its signature."""
+    return ".".join(filter(None, (part_of(name), phase)))
 
 
 def _pools_of(graph: Graph) -> dict[str, Storage]:
@@ -103,6 +109,8 @@ def _pools_of(graph: Graph) -> dict[str, Storage]:
 def _accesses(graph: Graph) -> Iterator[tuple[Node, str, str, Storage]]:
     for node in graph.calls:
         for pool, kind in accesses(node):
+            if pool.meta.get("role") == "staging":  # dense rows in the activation dtype, of any engine
+                continue
             yield node, kind, qualified_name(pool), storage_of(node, pool)
 
 

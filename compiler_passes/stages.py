@@ -44,8 +44,10 @@ PLAIN_OPS = frozenset(
         "kvc.place_own_rows",
         "kvc.project_heads",
         "kvc.rope",
+        "kvc.stage_history",
         "kvc.store_retained_rows",
         "kvc.store_rows",
+        "kvc.write_back",
     }
 )
 FUSED_OPS = frozenset({"kvc.append_gqa", "kvc.append_mla", "kvc.gather_mixed_rows", "kvc.rope_quantize"})
@@ -61,16 +63,20 @@ LAYER_OPS: dict[Stage, frozenset[str]] = {
 
 # Roles of placeholders. A prologue runs once a step for all layers, so nothing of a single layer can be bound to it.
 PROLOGUE_ROLES = frozenset({"step", "feedback"})
-_LAYER_ROLES = frozenset({"input", "pool", "scale", "selected", "table", "weight"})
+_LAYER_ROLES = frozenset({"input", "pool", "scale", "selected", "staging", "table", "weight"})
 LAYER_ROLES: dict[Stage, frozenset[str]] = {
     stage: _LAYER_ROLES | (PROLOGUE_ROLES if stage is Stage.LOWERED else {"prologue"}) for stage in Stage
 }
+
+# Part of a layer that a graph is (`kvc.graphs.program.STAGING_PARTS`, empty for a whole one) -> what its calls write.
+WRITTEN_ROLES = {"": "pool", "stage": "staging", "write_back": "pool"}
 
 # Schema argument -> the role of the placeholder it must be, whatever the op.
 ARGUMENT_ROLES = {
     "pool": "pool",
     "twin": "pool",
     "table": "table",
+    "staging": "staging",
     "scale": "scale",
     "k_scale": "scale",
     "v_scale": "scale",
@@ -90,13 +96,14 @@ ARGUMENT_ROLES = {
 CONSTANT_KINDS = {"scale": "scale", "table": "rope_table", "weight": "weight"}
 
 # Role of a placeholder -> how a captured graph sees a new value. Layer inputs are made by the model's own code, which
-# runs inside the captured region. A role without a rule is refused at capture.
+# runs inside the captured region; staging is the engine's, at one address. A role without a rule is refused at capture.
 Refresh = Literal["static", "copied", "derived"]
 REFRESH_RULES: dict[str, Refresh] = {
     "pool": "static",
     "scale": "static",
     "table": "static",
     "weight": "static",
+    "staging": "static",
     "step": "copied",
     "feedback": "static",
     "prologue": "derived",

@@ -6,7 +6,7 @@ import torch.fx
 
 from kvc.compiler_passes.effects import argument, is_mutating, operands, takes
 from kvc.graphs.graph import Graph, is_op, qualified_name
-from kvc.graphs.program import Program
+from kvc.graphs.program import Program, signature_of
 
 Node = torch.fx.Node
 
@@ -17,13 +17,13 @@ _PLACES = {"pool": ("page_table", "rows"), "twin": ("twin_table", "twin_rows")}
 def tables_are_of_the_pools(program: Program, before: Program | None) -> Iterator[tuple[str, str]]:
     """The page table, or the rows made of it, that a call takes for a pool is the table of the pool bound to it."""
     bound = {binding.signature: binding.pools for binding in program.bindings}
-    for (signature, phase), graph in program.graphs.items():
+    for (name, phase), graph in program.graphs.items():
         prologue = program.prologues.get(phase)
         for pool, place in _uses(graph):
-            wanted = bound.get(signature, {}).get(str(pool.target), (None, 0))[0]
+            wanted = bound.get(signature_of(name), {}).get(str(pool.target), (None, 0))[0]
             for found in sorted(_pools_of([place], prologue) - {wanted}):
                 used = f"uses the page table of pool {found} for {qualified_name(pool)}"
-                yield f"{signature}.{phase}", f"{used}; it is bound to {wanted}"
+                yield f"{name}.{phase}", f"{used}; it is bound to {wanted}"
 
 
 def _uses(graph: Graph) -> Iterator[tuple[Node, Node]]:

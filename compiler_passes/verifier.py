@@ -44,7 +44,7 @@ def verify_graph(graph: Graph, stage: Stage, *, phase: str = "generation", after
 
 def _checked(name: str, graph: Graph, stage: Stage, before: Graph | None) -> Checked:
     owner, _, phase = name.rpartition(".")
-    return Checked(graph, stage, phase, owner == "prologue", before)
+    return Checked(graph, stage, phase, owner == "prologue", before, owner)
 
 
 def _violations(after: str, name: str, checked: Checked) -> Iterator[Diagnostic]:

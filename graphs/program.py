@@ -9,6 +9,9 @@ from kvc.graphs.graph import Graph
 Phase = Literal["context", "generation"]
 PHASES: tuple[Phase, ...] = ("context", "generation")
 
+# What an engine that computes attention itself calls of a layer: each is a graph of its own, in every phase.
+STAGING_PARTS = ("stage", "write_back")
+
 
 @dataclass(frozen=True)
 class Section:
@@ -98,9 +101,9 @@ class CapturePlan:
 class Program:
     """Everything that runs in a step.
 
-    ``graphs`` are keyed by (signature, phase); ``prologues`` run once a step and are empty until
-    `hoist_step_invariants` makes them; ``signatures`` describe what made a layer's graph its own; ``max_tokens`` is the
-    largest number of tokens in a step.
+    ``graphs`` are keyed by (signature, phase), those of layers that are staged by (`gqa0.stage`, phase) and
+    (`gqa0.write_back`, phase); ``prologues`` run once a step and are empty until `hoist_step_invariants` makes them;
+    ``signatures`` describe what made a layer's graph its own; ``max_tokens`` is the largest number of tokens in a step.
     """
 
     name: str
@@ -118,6 +121,16 @@ class Program:
     max_tokens: int = 0
     workspace: Workspace = field(default_factory=Workspace)
     capture: CapturePlan | None = None
+
+    def callables(self, signature: str) -> tuple[str, ...]:
+        """What a layer of the signature can be called for, as ``graphs`` names it: itself, or its two parts."""
+        staged = self.signatures[signature].get("kernel") == "engine"
+        return tuple(f"{signature}.{part}" for part in STAGING_PARTS) if staged else (signature,)
+
+    def graphs_of(self, signature: str) -> dict[tuple[str, Phase], Graph]:
+        """The graphs that there are of a signature's layers, phase by phase."""
+        keys = [(name, phase) for phase in PHASES for name in self.callables(signature)]
+        return {key: self.graphs[key] for key in keys if key in self.graphs}
 
     def map_graphs(self, change: Callable[[Graph], Graph]) -> "Program":
         """A program with ``change`` applied to every layer graph and prologue."""
@@ -149,6 +162,16 @@ class Program:
             "signatures": dict(self.signatures),
             "bindings": [vars(binding) for binding in self.bindings],
         }
+
+
+def signature_of(name: str) -> str:
+    """The signature that a graph is of, by the name ``Program.graphs`` has it under: `gqa0` of `gqa0.stage`."""
+    return name.partition(".")[0]
+
+
+def part_of(name: str) -> str:
+    """`stage` of `gqa0.stage`; empty for a layer's one graph."""
+    return name.partition(".")[2]
 
 
 def program_from_json(data: Mapping[str, Any], graphs: Mapping[str, Graph]) -> Program:

@@ -68,7 +68,8 @@ def value_names(graph: Graph) -> dict[tuple[torch.fx.Node, int], str]:
 
 def _node_line(graph: Graph, node: torch.fx.Node, numbers: _Numbers) -> str:
     if node.op == "output":
-        return "return " + ", ".join(f"{name}={numbers.use(value)}" for name, value in graph.outputs.items())
+        outputs = ", ".join(f"{name}={numbers.use(value)}" for name, value in graph.outputs.items())
+        return f"return {outputs}" if outputs else "return"
     right = _placeholder_text(node) if node.op == "placeholder" else _call_text(node, numbers)
     left = ", ".join(
         f"{numbers.define(node, index)}: {graph.symbols.type_text(value)}"

@@ -77,7 +77,7 @@ def accepted_inputs(program: Program) -> dict[str, dict[str, list[str]]]:
         f"{signature}.{phase}": {
             str(node.target): [DTYPE_NAMES[node.meta["val"].dtype], *node.meta.get("accepts", ())]
             for node in graph.placeholders
-            if node.meta["role"] == "input"
+            if node.meta["role"] in ("input", "staging")
         }
         for (signature, phase), graph in program.graphs.items()
     }

@@ -6,7 +6,7 @@ Read from `LAYER_CAPABILITIES` alone, so that a new row there lifts a refusal; n
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from kvc.capabilities import LAYER_CAPABILITIES, LayerCapability
+from kvc.capabilities import LAYER_CAPABILITIES, STAGED_KINDS, LayerCapability
 from kvc.diagnostics import Diagnostic, KvcError
 from kvc.specs.resolved import LayerRun, ResolvedSpec
 from kvc.specs.suggestions import listed
@@ -68,6 +68,12 @@ _STEPS = (
         lambda run: f"context attention in {run.context.dtype}",
         lambda run, row: run.context.dtype in row.context,
         lambda row: f"context attention of {row.kind} layers in {listed(row.context)}",
+    ),
+    _Step(
+        "KVC160",
+        lambda run: f"attention by the {run.kernel}",
+        lambda run, row: run.kernel == "kvc" or row.kind in STAGED_KINDS,
+        lambda row: f"attention of {row.kind} layers by kvc{' or an engine' if row.kind in STAGED_KINDS else ''}",
     ),
     _Step(
         "KVC121",

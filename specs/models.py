@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_serializer
 
-from kvc.capabilities import ARCHS, LAYER_CAPABILITIES, PAGE_SIZES, PASSES
+from kvc.capabilities import ARCHS, LAYER_CAPABILITIES, PAGE_SIZES, PASSES, STAGED_KINDS
 from kvc.specs.layer_models import LayerEntry, OneLayer
 from kvc.specs.model_types import (
     Bytes,
@@ -153,7 +153,15 @@ _FP8_KINDS = listed(dict.fromkeys(row.kind for row in LAYER_CAPABILITIES if "fp8
 
 
 class Attention(Model):
-    """How prefill attention is computed."""
+    """Who computes attention, and how prefill attention is computed."""
+
+    kernel: Annotated[
+        Literal["kvc", "engine"],
+        Field(
+            description="`kvc`: attention is part of the program; `engine`: an engine brings its own, and the program "
+            f"stages the history of the target's layers for it (kinds {listed(STAGED_KINDS)})"
+        ),
+    ] = "kvc"
 
     context: Annotated[
         Literal["act", "fp8"],

@@ -98,6 +98,7 @@ class _Runs:
             retain=retain,
             shards=shards_of(layer, self._ranks),
             context=self._context(shape.kind, layers.start),
+            kernel=self._attention.kernel if domain == "target" and shape.kind != "recurrent" else "kvc",
         )
 
     def _context(self, kind: str, layer: int) -> resolved.ContextAttention:
@@ -144,7 +145,9 @@ def _pieces(entry: PlacedLayer, cuts: list[int]) -> list[range]:
 
 
 # All that equal neighbours share: what a run is, without its place.
-_same = attrgetter("shape", "coverage", "encoding", "tokens_per_page", "scales", "domain", "retain", "context")
+_same = attrgetter(
+    "shape", "coverage", "encoding", "tokens_per_page", "scales", "domain", "retain", "context", "kernel"
+)
 
 
 def _append(runs: list[resolved.LayerRun], run: resolved.LayerRun) -> None:

@@ -217,6 +217,7 @@ class LayerRun:
     """``count`` adjacent equal layers from index ``first`` on, and how their history is stored.
 
     Dimensions are those of one rank; ``shards`` ranks hold different parts of a layer's cache, the others copies.
+    ``kernel``: who computes attention; for an `engine` the history is staged.
     """
 
     first: int
@@ -231,6 +232,7 @@ class LayerRun:
     retain: Retained | None = None
     shards: int = 1
     context: ContextAttention = ContextAttention()
+    kernel: Literal["kvc", "engine"] = "kvc"
 
     @property
     def layers(self) -> range:

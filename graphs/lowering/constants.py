@@ -35,6 +35,8 @@ class Constants:
         if run.retain:
             twin = run.retain
             bound |= self._scales(layer, twin.scales, _codecs(twin.encoding, twin.scales), "twin_")
+        if run.kernel == "engine":  # rows come after RoPE, and nothing is computed of them
+            return bound
         bound |= self._scales(layer, run.context.scales, dict.fromkeys(run.context.scales.fields, "fp8"), "context_")
         if code_scale(run) == UNIT:
             bound[f"scale.{UNIT}"] = self._value("fp8", 1.0)

@@ -8,16 +8,15 @@ from kvc.graphs.lowering.gqa import lower_gqa
 from kvc.graphs.lowering.mla import lower_mla
 from kvc.graphs.lowering.mla_sparse import lower_mla_sparse
 from kvc.graphs.lowering.signature import Signature, make_signature
+from kvc.graphs.lowering.staged import STAGED_PARTS
 from kvc.graphs.lowering.step import step_sections
 from kvc.graphs.program import PHASES, Binding, Phase, Program
 from kvc.plan.types import Buffer, Plan
 from kvc.specs.resolved import MlaShape, ResolvedSpec
 
-LAYER_KINDS: dict[str, Callable[[str, Signature, Phase], Graph]] = {
-    "gqa": lower_gqa,
-    "mla": lower_mla,
-    "mla_sparse": lower_mla_sparse,
-}
+LowerGraph = Callable[[str, Signature, Phase], Graph]
+
+LAYER_KINDS: dict[str, LowerGraph] = {"gqa": lower_gqa, "mla": lower_mla, "mla_sparse": lower_mla_sparse}
 
 
 def lower(spec: ResolvedSpec, plan: Plan) -> Program:
@@ -43,8 +42,9 @@ def lower(spec: ResolvedSpec, plan: Plan) -> Program:
         device=spec.target.device,
         arch=spec.target.arch,
         graphs={
-            (name, phase): LAYER_KINDS[signature.run.shape.kind](f"{name}.{phase}", signature, phase)
+            (key, phase): lower_graph(f"{key}.{phase}", signature, phase)
             for name, signature in signatures.items()
+            for key, lower_graph in _graphs_of(name, signature).items()
             for phase in PHASES
         },
         prologues={},
@@ -56,6 +56,13 @@ def lower(spec: ResolvedSpec, plan: Plan) -> Program:
         buckets=spec.target.buckets,
         max_tokens=spec.target.max_tokens,
     )
+
+
+def _graphs_of(name: str, signature: Signature) -> dict[str, LowerGraph]:
+    """Key of a graph -> what lowers it: the layer, or the parts of one whose attention the engine computes."""
+    if signature.run.kernel == "engine":
+        return {f"{name}.{part}": lower_part for part, lower_part in STAGED_PARTS.items()}
+    return {name: LAYER_KINDS[signature.run.shape.kind]}
 
 
 def _buffers_of_layers(plan: Plan) -> dict[int, dict[str, Buffer]]:

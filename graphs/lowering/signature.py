@@ -33,13 +33,15 @@ class Signature:
         context = (run.context.dtype, run.context.scales.fields)
         retain = run.retain and (replace(run.retain, scales=ScaleSource("none")), run.retain.scales.fields)
         pools = tuple((role, buffer.pool) for role, buffer in self.buffers.items())
-        return run.shape, run.coverage, stored, retain, context, run.domain, pools, self.dtype, self.chunk_tokens
+        shared = (run.shape, run.coverage, stored, retain, context, run.domain, run.kernel)
+        return (*shared, pools, self.dtype, self.chunk_tokens)
 
     def describe(self) -> dict[str, Any]:
         """Plain data for the manifest: what the callers of a layer graph must know."""
         run = self.run
         twin = {"retain": self._retained()} if run.retain else {}
-        return twin | {
+        kernel = {"kernel": run.kernel} if run.kernel == "engine" else {}
+        return {**twin, **kernel} | {
             "shape": asdict(run.shape),
             "coverage": str(run.coverage),
             "encoding": run.encoding,

@@ -2,7 +2,7 @@
 
 from kvc.capabilities.gates import FP8_CONTEXT, LAYOUTS, Fp8Context, Layout, layout_wanted
 from kvc.capabilities.kernels import KERNELS, Kernel
-from kvc.capabilities.layers import LAYER_CAPABILITIES, LayerCapability
+from kvc.capabilities.layers import LAYER_CAPABILITIES, STAGED_KINDS, LayerCapability
 from kvc.capabilities.mixed import (
     DRAFT_LAYER,
     DRAFT_TREES,
@@ -44,6 +44,7 @@ __all__ = [
     "PASSES",
     "PRECISION",
     "REFUSED_VARIANTS",
+    "STAGED_KINDS",
     "STORAGE_CAPABILITIES",
     "TWIN_READS",
     "UNTWINNED",

@@ -27,6 +27,9 @@ class LayerCapability:
     context: tuple[str, ...] = ("act",)
 
 
+# Kinds whose history can be staged for an engine that computes attention itself.
+STAGED_KINDS = ("gqa", "mla")
+
 _BOTH = ("context", "generation")
 _FP8_CONTEXT = ("act", "fp8")
 

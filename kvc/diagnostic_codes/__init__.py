@@ -15,6 +15,7 @@ from kvc.diagnostic_codes import (
     running,
     spec_checks,
     spec_file,
+    staging,
 )
 from kvc.diagnostic_codes.code import Code
 
@@ -24,6 +25,7 @@ _RANGES = (
     spec_file,
     spec_checks,
     mixed_caches,
+    staging,
     importing,
     planning,
     compiling,

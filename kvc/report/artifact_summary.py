@@ -9,7 +9,7 @@ from typing import Any
 
 from kvc.artifact import Artifact
 from kvc.diagnostics import fail
-from kvc.graphs.program import Constant, Region
+from kvc.graphs.program import Constant, Region, signature_of
 from kvc.report.plan_table import layer_ranges, plan_table
 from kvc.report.table import table
 
@@ -56,7 +56,7 @@ def _graphs(artifact: Artifact) -> str:
     for binding in artifact.program.bindings:
         layers.setdefault(binding.signature, []).append(binding.layer)
     rows = [
-        (name, _layers(layers.get(name.rpartition(".")[0])), len(graph.calls), _takes(graph))
+        (name, _layers(layers.get(signature_of(name))), len(graph.calls), _takes(graph))
         for name, graph in artifact.program.named_graphs().items()
     ]
     return table(("graph", "layers", "calls", "takes"), rows)
@@ -69,10 +69,14 @@ def _layers(layers: list[int] | None) -> str:
     return "all" if layers is None else layer_ranges(layers)
 
 
+_CALLERS = {"input": "", "staging": "staging of "}  # roles of what the caller brings, and how they are shown
+
+
 def _takes(graph: Any) -> str:
-    inputs = [node for node in graph.placeholders if node.meta["role"] == "input"]
+    inputs = [node for node in graph.placeholders if node.meta["role"] in _CALLERS]
     types = (" or ".join((graph.symbols.type_text(n.meta["val"]), *n.meta.get("accepts", ()))) for n in inputs)
-    return ", ".join(f"{node.target} {text}" for node, text in zip(inputs, types, strict=True)) or "step buffer"
+    named = ((f"{_CALLERS[node.meta['role']]}{node.target} {text}") for node, text in zip(inputs, types, strict=True))
+    return ", ".join(named) or "step buffer"
 
 
 def _constants(artifact: Artifact) -> str:

@@ -95,6 +95,16 @@ class Step:
         return sum(part.padded_tokens for part in self.parts)
 
     @property
+    def sequences(self) -> int:
+        """Real sequences, in the order of the requests."""
+        return sum(part.sequences for part in self.parts)
+
+    @property
+    def padded_sequences(self) -> int:
+        """Sequences of a caller that keeps bucket-sized staging."""
+        return sum(part.padded_sequences for part in self.parts)
+
+    @property
     def bucket(self) -> "Bucket | None":
         """Padded sequences of the generation part, tokens of each, and domains where not all run; the key of a captured
         graph."""

@@ -5,8 +5,7 @@ from functools import cached_property
 
 import torch
 
-from kvc.diagnostics import KvcError, fail
-from kvc.graphs.graph import CODES, qualified_name
+from kvc.diagnostics import fail
 from kvc.graphs.program import Phase, Program
 from kvc.ops.axes import ACTIVATION_DTYPES
 from kvc.plan.types import Plan
@@ -14,11 +13,13 @@ from kvc.runtime.batch import Part, Placed, Request, Step, StepPacker, make_step
 from kvc.runtime.cache_manager import CacheManager, Limits
 from kvc.runtime.constants import make_constants
 from kvc.runtime.executor import Executor
+from kvc.runtime.layer_inputs import LayerInputs
 from kvc.runtime.out_of_pages import SequenceId
 from kvc.runtime.pools import PoolMemory
 from kvc.runtime.prefix_chain import TokenIds
 from kvc.runtime.prefix_index import PrefixStatistics, Reuse
 from kvc.runtime.selections import Selections
+from kvc.runtime.staging import StagedLayers
 from kvc.runtime.weights import Checkpoint, Weights
 from kvc.specs.resolved import Domain
 
@@ -59,6 +60,8 @@ class Cache:
         self._graphs = {key: Executor(graph) for key, graph in program.graphs.items()}
         self._prologues = {phase: Executor(graph) for phase, graph in program.prologues.items()}
         self._bound = [self._bind(layer) for layer in range(len(program.bindings))]
+        self._inputs = LayerInputs(program, self.device)
+        self._staged = StagedLayers(program, self.manager, self.device)
         corrected = any(section.name == "accepted_rows" for part in program.step.values() for section in part)
         rows = next_bucket(limits.max_sequences, program.buckets) if corrected else 0
         self.accepted = torch.zeros(rows, dtype=torch.int32, device=device)
@@ -161,13 +164,12 @@ class Cache:
         """
         step = self._open_step("layer")
         bound = self._layer(layer)
+        self._staged.name(layer, "layer")
         if not step.runs(self._domain(layer)):
             message = f"layer {layer} is a {self._domain(layer)} layer, which this step leaves out"
             raise fail("KVC505", message, help="name its domain in begin, or do not call it")
-        inputs = self._named_inputs(layer, values)
-        tokens = self._check_inputs(layer, step, inputs)
-        inputs = {name: _bytes_of(x) for name, x in inputs.items()}
-        padded = tokens == step.padded_tokens
+        inputs = self._inputs.named(layer, step, values)
+        padded = len(next(iter(inputs.values()))) == step.padded_tokens
         parts, start = [], 0
         for part in step.parts:
             count = _rows_of(part, padded)
@@ -177,6 +179,29 @@ class Cache:
             start += count
         self._done.add(layer)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def write_back(self, layer: int, *staging: torch.Tensor) -> None:
+        """Store the step's rows of a layer whose attention the engine computes, from where it has put them.
+
+        ``staging``: one tensor a field (`gqa`: k, v; `mla`: latent, rope), ``[sequences, L, heads, dim]`` in the
+        program's dtype, on any strides: sequences in the order of the step's requests, or as many as a bucket has; L
+        rows or more a sequence, its tokens at their positions, after RoPE. KVC505 without an open step, KVC506 for
+        staging that does not fit and for a layer whose attention kvc computes; nothing is written then.
+        """
+        self._run_staged("write_back", layer, staging)
+        self._done.add(layer)
+
+    def stage(self, layer: int, *staging: torch.Tensor) -> None:
+        """Write the history of such a layer to ``staging``, retained rows from the twin; errors as of `write_back`.
+
+        In the context phase the rows before the step, which leaves its own as they were computed; in generation the
+        step's own too, as stored: KVC505 where `write_back` has not stored them yet. No other row is written.
+        """
+        step = self._open_step("stage")
+        if any(part.phase == "generation" for part in step.parts) and layer not in self._done:
+            message = f"stage of layer {layer} before write_back: generation reads the step's rows as stored"
+            raise fail("KVC505", message, help="put the step's rows into staging and call write_back first")
+        self._run_staged("stage", layer, staging)
 
     def positions(self, padded: bool = False) -> torch.Tensor:
         """The place of each of the step's rows in its sequence, int32.
@@ -259,24 +284,24 @@ class Cache:
 
         KVC505 without an open step, and where they are no longer kept: another layer has chosen since.
         """
-        step = self._open_step("selection")
         self._layer(layer)
-        source = self.program.bindings[layer].selected_from
-        chosen = layer if source is None else source
-        parts = [self._selections.of(chosen, part.phase)[: part.tokens] for part in step.parts]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return self._selections.of_step(self.program.bindings[layer], self._open_step("selection"))
 
     # Internals
 
     def _run(self, layer: int, phase: Phase, values: Tensors) -> Tensors:
         """A layer's graph of a phase; what it chooses is kept for those that share it."""
         binding = self.program.bindings[layer]
-        if binding.selected_from is not None:
-            values["selected.rows"] = self._selections.of(binding.selected_from, phase)
-        made = self._graphs[binding.signature, phase].run(values)
-        if "selected" in made:
-            self._selections.keep(layer, phase, made["selected"])
+        made = self._graphs[binding.signature, phase].run(values | self._selections.taken(binding, phase))
+        self._selections.keep(layer, phase, made)
         return made
+
+    def _run_staged(self, call: str, layer: int, staging: Sequence[torch.Tensor]) -> None:
+        """A graph of a staged layer, phase by phase, once all of them are known to fit."""
+        step, bound = self._open_step(call), self._layer(layer)
+        name = self._staged.name(layer, call)
+        for part, rows in self._staged.parts(layer, step, staging):
+            self._graphs[name, part.phase].run({**bound, **self._values[part.phase], **rows})
 
     def _bind(self, layer: int) -> Tensors:
         binding = self.program.bindings[layer]
@@ -345,71 +370,14 @@ class Cache:
         missing = [layer for layer in wanted if layer not in self._done]
         if self._done and missing:
             message = f"layer {missing[0]} has not run: its rows of this step would be missing from the cache"
-            raise fail("KVC505", message, help="call layer for every layer, or abort the step")
+            raise fail(
+                "KVC505", message, help="call layer (of a staged one write_back) for every layer, or abort the step"
+            )
 
     def _layer(self, layer: int) -> Tensors:
         if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < len(self._bound):
             raise fail("KVC506", f"layer {layer!r} of a model of {len(self._bound)} layers")
         return self._bound[layer]
-
-    @cached_property
-    def _shapes(self) -> dict[str, dict[str, tuple[tuple[int, ...], torch.dtype]]]:
-        """Signature -> input -> shape without its rows, and dtype."""
-        return {
-            signature: {
-                qualified_name(node): (tuple(node.meta["val"].shape[1:]), node.meta["val"].dtype)
-                for node in graph.placeholders
-                if node.meta["role"] == "input"
-            }
-            for (signature, _), graph in self.program.graphs.items()
-        }
-
-    @cached_property
-    def _codes(self) -> dict[tuple[str, Phase], dict[str, tuple[torch.dtype, ...]]]:
-        """Graph -> input -> dtypes of the codes that it may hold."""
-        return {
-            key: {
-                qualified_name(node): tuple(CODES[code] for code in node.meta["accepts"])
-                for node in graph.placeholders
-                if node.meta.get("accepts")
-            }
-            for key, graph in self.program.graphs.items()
-        }
-
-    def _taken(self, signature: str, step: Step, name: str, dtype: torch.dtype) -> list[torch.dtype]:
-        """The dtypes in which every phase of the step takes an input."""
-        codes = [self._codes[signature, part.phase].get(name, ()) for part in step.parts]
-        return [dtype, *(code for code in CODES.values() if all(code in phase for phase in codes))]
-
-    def _named_inputs(self, layer: int, values: Sequence[torch.Tensor]) -> Tensors:
-        """The inputs by placeholder; fields of one head get the axis of it where the caller left it out."""
-        shapes = self._shapes[self.program.bindings[layer].signature]
-        if len(values) != len(shapes):
-            names = ", ".join(name.removeprefix("input.") for name in shapes)
-            raise fail("KVC506", f"layer {layer}: {len(values)} inputs are given, expected {len(shapes)}: {names}")
-        return {
-            name: x[:, None] if shape[:1] == (1,) and x.ndim == len(shape) else x
-            for (name, (shape, _)), x in zip(shapes.items(), values, strict=True)
-        }
-
-    def _check_inputs(self, layer: int, step: Step, inputs: Tensors) -> int:
-        """The rows that are given; KVC506 where an input does not fit."""
-        first = next(iter(inputs))
-        rows = inputs[first].shape[:1]
-        allowed = sorted({step.tokens, step.padded_tokens})
-        if not rows or rows[0] not in allowed:
-            raise _wrong_input(
-                layer, first.removeprefix("input."), f"{list(rows)} rows", f"{' or '.join(map(str, allowed))} rows"
-            )
-        signature = self.program.bindings[layer].signature
-        for name, (shape, dtype) in self._shapes[signature].items():
-            x, taken = inputs[name], self._taken(signature, step, name, dtype)
-            if (tuple(x.shape), x.device.type) != ((*rows, *shape), self.device.type) or x.dtype not in taken:
-                expected = f"{' or '.join(map(str, taken))} {[*rows, *shape]} on {self.device}"
-                raise _wrong_input(
-                    layer, name.removeprefix("input."), f"{x.dtype} {list(x.shape)} on {x.device}", expected
-                )
-        return rows[0]
 
 
 # What positions are made of, and what corrects the first of them.
@@ -428,15 +396,6 @@ def _counts(requests: Sequence[Request], accepted: Mapping[SequenceId, int]) -> 
     if unknown:
         raise fail("KVC507", f"sequence {unknown[0]!r} is not in the step; it has {list(all_of)}")
     return {name: accepted.get(name, tokens) for name, tokens in all_of.items()}
-
-
-def _wrong_input(layer: int, name: str, got: str, expected: str) -> KvcError:
-    return fail("KVC506", f"layer {layer}: {name} has {got}, expected {expected}")
-
-
-def _bytes_of(x: torch.Tensor) -> torch.Tensor:
-    """Codes as graphs take them, uint8 on the same memory; other values as they are."""
-    return x.view(torch.uint8) if x.dtype in CODES.values() else x
 
 
 def _rows_of(part: Part, padded: bool) -> int:

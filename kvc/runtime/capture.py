@@ -11,7 +11,7 @@ import torch
 
 from kvc.compat import storage_id
 from kvc.diagnostics import KvcError, fail
-from kvc.graphs.program import CapturePlan, CaptureRegion
+from kvc.graphs.program import CapturePlan, CaptureRegion, signature_of
 from kvc.runtime.batch import Bucket, Step
 from kvc.runtime.cache import Cache
 
@@ -65,7 +65,7 @@ def _inputs_of(cache: Cache, region: CaptureRegion) -> Iterator[tuple[str, torch
     for bound in _bound_tensors(cache, region):
         held: dict[str, Mapping[str, torch.Tensor]] = {"static": {**bound, **cache.feedback}, "copied": copied}
         for name, rule in region.inputs.items():
-            if rule == "derived":
+            if rule == "derived" or name.startswith("staging."):  # the engine registers its own staging
                 continue
             if name not in held.get(rule, {}):
                 raise _no_such_input(region, name, rule)
@@ -73,7 +73,7 @@ def _inputs_of(cache: Cache, region: CaptureRegion) -> Iterator[tuple[str, torch
 
 
 def _bound_tensors(cache: Cache, region: CaptureRegion) -> list[Mapping[str, torch.Tensor]]:
-    signature = region.callable.removesuffix(f".{region.phase}")
+    signature = signature_of(region.callable)
     layers = [binding.layer for binding in cache.program.bindings if binding.signature == signature]
     return [cache.bound_tensors(layer) for layer in layers] or [{}]
 

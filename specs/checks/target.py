@@ -74,6 +74,12 @@ def _passes(spec: Spec) -> Iterator[Hit]:
             yield Hit(("compile", "require", index), message, nearest(name, PASSES, "passes"))
 
 
+def _engine_context(spec: Spec) -> Iterator[Hit]:
+    if spec.attention.kernel == "engine" and spec.attention.context == "fp8":
+        message = "`context: fp8` is computed by kvc's attention, and the engine brings its own"
+        yield Hit(("attention", "context"), message, "remove `context` and `scales`, or write `kernel: kvc`")
+
+
 RULES: tuple[Rule, ...] = (
     Rule("KVC116", "sequences fit the model's positions", _sequence_length),
     Rule("KVC117", "buckets ascend to max_sequences", _buckets),
@@ -81,5 +87,6 @@ RULES: tuple[Rule, ...] = (
     Rule("KVC119", "required passes exist", _passes),
     Rule("KVC122", "memory is left for the cache", _memory),
     Rule("KVC126", "the table of rotary embeddings is bounded", _rope_table),
+    Rule("KVC161", "an engine's attention has no fp8 context of kvc's", _engine_context),
     Rule("KVC123", "a step holds one token of each sequence", _step_size),
 )

@@ -3,10 +3,12 @@
 from functools import lru_cache
 
 import torch
-from cache_harness import layers
+from cache_harness import layers, run_step
+from hypothesis import strategies as st
 
 from kvc.compiler import compile_spec
 from kvc.compiler_passes.manager import PIPELINE
+from kvc.runtime.batch import Request
 from kvc.runtime.loader import LoadedArtifact
 from kvc.runtime.random_weights import random_weights
 from kvc.specs import load_spec_text
@@ -41,7 +43,7 @@ def retained(first, last, encoding, unit="token"):
     return f"first: {first}, last: {last}, unit: {unit}, {_scaled(encoding)}"
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)
 def artifact(text, passes=None):
     """A compiled spec; ``passes``: only that many first passes."""
     return LoadedArtifact(compile_spec(load_spec_text(text), passes=PIPELINE[:passes]).artifact)
@@ -82,3 +84,29 @@ def equal(left, right):
     if isinstance(left, dict):
         return left.keys() == right.keys() and all(equal(left[key], right[key]) for key in left)
     return len(left) == len(right) and all(map(equal, left, right))
+
+
+@st.composite
+def schedules(draw):
+    """Steps of up to three sequences: chunks of context, then generation of one to three tokens, some rolled back."""
+    count = draw(st.integers(1, 3))
+    steps = []
+    for _ in range(draw(st.integers(2, 5))):
+        generating = draw(st.lists(st.sampled_from(range(count)), unique=True))
+        tokens = draw(st.integers(1, 3))
+        step = [(name, draw(st.integers(1, 12)), "context") for name in range(count) if name not in generating]
+        step += [(name, tokens, "generation") for name in generating]
+        steps.append((step, {name: draw(st.integers(0, n)) for name, n, phase in step if phase == "generation"}))
+    return steps
+
+
+def play(cache, schedule, run=run_step):
+    """Outputs of every step; the cache is left with its sequences."""
+    outs = []
+    for step, accepted in schedule:
+        for name, _, _ in step:
+            if name not in cache.manager.sequences:
+                cache.admit(name)
+        requests = [Request(name, tokens, phase) for name, tokens, phase in step]
+        outs.append(run(cache, requests, accepted))
+    return outs

@@ -56,10 +56,10 @@ class Retention:
 
 @dataclass
 class Model:
-    """All layers of one sequence after another; ``rows[layer][field]``: rows as computed, rotated."""
+    """``retains`` and ``weights`` by layer; ``rows[sequence][layer][field]``: rows as computed, rotated."""
 
     kind: str
-    retain: Retention
+    retains: list
     weights: list
     layout: str
     rows: dict = field(default_factory=dict)
@@ -94,10 +94,11 @@ class Model:
 
     def _read(self, name, layer, field_name, own, start, phase):
         """Rows of a field as the step must see them."""
+        retain = self.retains[layer]
         old = self.rows[name][layer][field_name] if start else own[:0]
-        low, high = (stored(old, encoding, field_name) for encoding in (self.retain.low, self.retain.high))
-        is_high = torch.tensor([self.retain.is_high(p, start) for p in range(start)], dtype=torch.bool)
-        own = own if phase == "context" else stored(own, self.retain.high, field_name)
+        low, high = (stored(old, encoding, field_name) for encoding in (retain.low, retain.high))
+        is_high = torch.tensor([retain.is_high(p, start) for p in range(start)], dtype=torch.bool)
+        own = own if phase == "context" else stored(own, retain.high, field_name)
         return torch.cat((torch.where(is_high.view(-1, *[1] * (old.ndim - 1)), high, low), own)).double()
 
     def _gqa(self, layer, made, keys, mask):

@@ -2,42 +2,27 @@
 
 import pytest
 import torch
-from cache_harness import layers, rows, run_step
+from cache_harness import layers, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixed_caches import KINDS_AND_PAIRS, artifact, equal, every_row, new_cache, pool_bytes, retained, spec_text
+from mixed_caches import (
+    KINDS_AND_PAIRS,
+    artifact,
+    equal,
+    every_row,
+    new_cache,
+    play,
+    pool_bytes,
+    retained,
+    schedules,
+    spec_text,
+)
 
 from kvc.runtime.batch import Request
 
 each_pair = pytest.mark.parametrize(("kind", "low", "high"), KINDS_AND_PAIRS)
 pages = st.sampled_from([1, 2, 4, 16])
 retained_tokens = st.one_of(st.integers(0, 6), st.integers(7, 40))
-
-
-@st.composite
-def schedules(draw):
-    """Steps of up to three sequences: chunks of context, then generation of one to three tokens, some rolled back."""
-    count = draw(st.integers(1, 3))
-    steps = []
-    for _ in range(draw(st.integers(2, 5))):
-        generating = draw(st.lists(st.sampled_from(range(count)), unique=True))
-        tokens = draw(st.integers(1, 3))
-        step = [(name, draw(st.integers(1, 12)), "context") for name in range(count) if name not in generating]
-        step += [(name, tokens, "generation") for name in generating]
-        steps.append((step, {name: draw(st.integers(0, n)) for name, n, phase in step if phase == "generation"}))
-    return steps
-
-
-def play(cache, schedule):
-    """Outputs of every step; the cache is left with its sequences."""
-    outs = []
-    for step, accepted in schedule:
-        for name, _, _ in step:
-            if name not in cache.manager.sequences:
-                cache.admit(name)
-        requests = [Request(name, tokens, phase) for name, tokens, phase in step]
-        outs.append(run_step(cache, requests, accepted))
-    return outs
 
 
 @each_pair

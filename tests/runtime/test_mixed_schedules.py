@@ -1,4 +1,4 @@
-"""Compiled mixed caches against plain tensors: random steps of both phases, drafts taken back, poisoned pools."""
+"""Compiled mixed caches against plain tensors: random steps, drafts taken back, poisoned pools."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -15,6 +15,7 @@ from mixed_model import Model, Retention
 from kvc.runtime.batch import Request
 from kvc.runtime.out_of_pages import OutOfPages
 
+DRAFT = "draft: {kind: mtp, layers: 1, max_draft_tokens: 3, encoding: bf16}"
 LAYOUTS = {"gqa": "half", "mla": "interleaved"}
 
 
@@ -34,7 +35,7 @@ def settings_of_twins(draw):
 def events(draw):
     """What an engine does: steps, and now and then a sequence that goes."""
     names = st.sampled_from("abc")
-    kind = draw(st.sampled_from(["step"] * 6 + ["preempt", "release", "abort", "reuse"]))
+    kind = draw(st.sampled_from(["step"] * 3 + ["advance"] * 3 + ["preempt", "release", "abort", "reuse"]))
     if kind in ("preempt", "release"):
         return kind, draw(names)
     if kind == "reuse":
@@ -48,12 +49,15 @@ def events(draw):
 class Both:
     """A cache and its model, which must agree after every step; a token's id says what its rows are."""
 
-    def __init__(self, kind, low, high, page, first, last, unit):
-        text = spec_text(kind, low, retained(first, last, high, unit), "fp32", page)
+    def __init__(self, kind, low, high, page, first, last, unit, draft=""):
+        text = spec_text(kind, low, retained(first, last, high, unit), "fp32", page, more=draft)
         self.cache = new_cache(text, num_slots=max(60 // page, 20))
+        self.in_flight = None
         bound = [self.cache.bound_tensors(layer) for layer in layers(self.cache)]
         weights = [(one.get("weight.w_uk"), one.get("weight.w_uv")) for one in bound]
-        self.model = Model(kind, Retention(low, high, first, last, unit, page), weights, LAYOUTS[kind])
+        mixed, plain = Retention(low, high, first, last, unit, page), Retention("bf16", "bf16", 0, 0, unit, page)
+        retains = [mixed if "twin" in binding.pools else plain for binding in self.cache.program.bindings]
+        self.model = Model(kind, retains, weights, LAYOUTS[kind])
         graph = self.cache.program.graphs[self.cache.program.bindings[0].signature, "context"]
         self.shapes = {
             str(node.target): node.meta["val"].shape[1:] for node in graph.placeholders if node.meta["role"] == "input"
@@ -64,6 +68,8 @@ class Both:
     def play(self, event):
         """One event; sequences that are not there begin."""
         how, *rest = event
+        if how in ("preempt", "release", "reuse"):
+            self._settle()
         {"preempt": self._drop, "release": self._drop, "reuse": self._reuse}.get(how, self._step)(how, *rest)
 
     def _drop(self, how, name):
@@ -99,6 +105,7 @@ class Both:
         try:
             step = self.cache.begin(requests)
         except OutOfPages:
+            self._settle()
             self._drop("preempt", self.cache.manager.sequences[0])
             return
         new = {one.id: self._next(one.id, one.tokens) for one in requests}
@@ -128,6 +135,7 @@ class Both:
         ]
 
     def _end(self, step, new, how, back):
+        self._settle()
         if how == "abort":
             self.cache.abort(step)
             return
@@ -136,12 +144,28 @@ class Both:
         kept = {name: tokens[: accepted[name]] for name, tokens in new.items()}
         for name, tokens in kept.items():
             self.cache.record_tokens(name, tokens[len(self.prompts[name]) :])
-        self.cache.commit(step, accepted)
+        self._finish(step, accepted, overlapped=how == "advance" and bool(self.cache.feedback))
         for name, tokens in kept.items():
             self.model.commit(name, self._inputs(new[name]), accepted[name])
             self.tokens[name] += tokens
             self.prompts[name] = self.prompts[name][len(tokens) :]
             self.known = [*self.known, list(self.tokens[name])][-6:]
+
+    def _finish(self, step, accepted, overlapped):
+        """The host knows what was accepted at once, or only after the next step has begun."""
+        if not overlapped:
+            self.cache.commit(step, accepted)
+            return
+        self.cache.accepted.fill_(2**31 - 1)
+        self.cache.accepted[: len(accepted)] = torch.tensor(list(accepted.values()), dtype=torch.int32)
+        self.cache.advance(step)
+        drafted = [one.id for one in step.requests if one.phase == "generation"]
+        self.in_flight = step, {name: accepted[name] for name in drafted}
+
+    def _settle(self):
+        if self.in_flight:
+            self.cache.settle(*self.in_flight)
+        self.in_flight = None
 
 
 @lru_cache(maxsize=1 << 14)
@@ -152,9 +176,11 @@ def _row(token, layer, name, shape):
 
 @pytest.mark.parametrize(("kind", "low", "high"), KINDS_AND_PAIRS)
 @settings(max_examples=2, deadline=None)
-@given(twin=settings_of_twins(), schedule=st.lists(events(), min_size=4, max_size=14))
-def test_steps_read_what_is_retained_and_nothing_else(kind, low, high, twin, schedule):
-    both = Both(kind, low, high, *twin)
+@given(
+    twin=settings_of_twins(), draft=st.sampled_from(["", DRAFT]), schedule=st.lists(events(), min_size=4, max_size=14)
+)
+def test_steps_read_what_is_retained_and_nothing_else(kind, low, high, twin, draft, schedule):
+    both = Both(kind, low, high, *twin, draft)
     for event in schedule:
         both.play(event)
 
@@ -175,6 +201,6 @@ def test_a_row_read_from_the_wrong_pool_is_seen(wrong):
     """The test above can fail."""
     both = Both("gqa", "nvfp4", "bf16", 4, 3, 5, "token")
     both.play(("step", {"a": 11}, [], 1, {}))
-    both.model.retain = replace(both.model.retain, **wrong)
+    both.model.retains = [replace(one, **wrong) for one in both.model.retains]
     with pytest.raises(AssertionError):
         both.play(("step", {}, ["a"], 2, {}))

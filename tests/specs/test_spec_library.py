@@ -52,6 +52,7 @@ OTHERS = {
     "tiny-mla-fp32": {"mla": 3},
     "tiny-mla-fp8": {"mla": 3},
     "tiny-mla-nvfp4-fp8": {"mla": 3},
+    "tiny-staged": {"gqa": 2, "mla": 2},
     "qwen3-next": {"recurrent gated_delta_net": 36, "gqa": 12},
 }
 DENSE = [name for name in library_specs() if name not in OTHERS]

@@ -93,8 +93,8 @@ def _latent(model_type: str, summary: str, **differences: Any) -> Family:
 
 def _sparse(model_type: str, summary: str, index_layout: str, **differences: Any) -> Family:
     """A family with latent attention over the rows that an indexer chooses."""
-    layouts = {"rope_layout": "interleaved", "index_layout": index_layout}
-    return Family(model_type, summary, kind="mla_sparse", **layouts, **differences)
+    attributes: dict[str, Any] = {"kind": "mla_sparse", "rope_layout": "interleaved", **differences}
+    return Family(model_type, summary, index_layout=index_layout, **attributes)
 
 
 FAMILIES = MappingProxyType(

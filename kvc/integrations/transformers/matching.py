@@ -37,7 +37,7 @@ def model_facts(model: Any, family: Family) -> list[Facts]:
     """What a model needs of a cache, one dictionary a layer."""
     config = model.config
     shared = {"kind": family.kind} | {name: getattr(config, attribute) for name, attribute in family.fields.items()}
-    shared |= _model_rope(model, family) | _NOT_IN_THESE_FAMILIES[family.kind]
+    shared |= _model_rope(model, family) | _NOT_IN_THESE_FAMILIES[family.kind] | {"attention.kernel": "kvc"}
     modules = family.attention_modules(model.base_model)
     kinds = getattr(config, "layer_types", None) or ["full_attention"] * len(modules)
     return [
@@ -98,7 +98,7 @@ def _coverage(kind: str, config: Any) -> str:
 def _signature_facts(signature: Mapping[str, Any]) -> Facts:
     shape = dict(signature["shape"])
     rope = shape.pop("rope")
-    facts = _flat(shape) | {"coverage": signature["coverage"]}
+    facts = _flat(shape) | {"coverage": signature["coverage"], "attention.kernel": signature.get("kernel", "kvc")}
     if rope is None:
         return facts | {"rope.kind": "none"}
     params = {**rope, **dict(tuple(pair) for pair in rope["params"])}
