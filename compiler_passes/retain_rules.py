@@ -22,6 +22,18 @@ def twins_are_read_as_retained(program: Program, before: Program | None) -> Iter
                     f"{name}.{phase}",
                     f"{call.target} reads {_text(found)} of a twin; {_text(wanted)} is retained",
                 )
+    yield from _unread_twins(program)
+
+
+def _unread_twins(program: Program) -> Iterator[tuple[str, str]]:
+    """Phases of a layer that retains rows, and whose graphs read none of them."""
+    read: dict[tuple[str, str], bool] = {}
+    for (name, phase), graph in program.graphs.items():
+        key = signature_of(name), phase
+        read[key] = read.get(key, False) or any(_read(call) is not None for call in graph.calls)
+    for (signature, of_phase), is_read in read.items():
+        if not is_read and _wanted(program, signature) is not None:
+            yield f"{signature}.{of_phase}", "retains rows and reads no twin: all would come from the history"
 
 
 def _wanted(program: Program, signature: str) -> dict[str, Any] | None:

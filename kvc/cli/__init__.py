@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "compile": "compile a spec to an artifact that engines load and replay",
     "inspect": "show what an artifact holds",
     "run": "generate text with a real model on the compiled cache",
+    "sweep": "measure KL divergence and perplexity against bytes a token, over encodings and twins",
     "diff": "compare two specs or artifacts: memory and graphs",
     "explain": "explain a diagnostic code, or list all codes",
     "schema": "print the JSON Schema of spec files",

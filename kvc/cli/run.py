@@ -1,15 +1,14 @@
 """`kvc run`."""
 
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from kvc.cli.progress import spinner
 from kvc.diagnostics import fail
 
 DEFAULT_PROMPT = "The key-value cache of a language model holds"
@@ -32,7 +31,7 @@ def run(
 
     require_transformers()
     text = _prompt(prompt, prompt_file)
-    with _progress() as report:
+    with spinner() as report:
         report(f"{'loading' if Path(spec).is_dir() else 'compiling'} {spec}")
         artifact = _artifact(spec)
         folder, loaded = _model(model, artifact.program.dtype, report)
@@ -56,18 +55,6 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
         reason = getattr(error, "strerror", None) or str(error)
         message = f"cannot read the prompt from {prompt_file}: {reason}"
         raise fail("KVC607", message, help="name a UTF-8 text file") from error
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """A function that says what is going on: a spinner on a terminal, lines on stderr elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda line: print(line, file=sys.stderr, flush=True)
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("starting") as status:
-        yield status.update
 
 
 def _artifact(spec: str) -> Any:

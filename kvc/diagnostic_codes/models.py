@@ -1,4 +1,4 @@
-"""Codes 6xx: models and `kvc run`."""
+"""Codes 6xx: models, `kvc run` and `kvc sweep`."""
 
 from kvc.diagnostic_codes.code import Code
 
@@ -99,5 +99,23 @@ CODES: dict[str, Code] = {
         "a model that is attached already",
         "A model runs on one kvc cache at a time.",
         "attach(model, a); attach(model, b)",
+    ),
+    "KVC620": Code(
+        "a text that cannot be swept",
+        "A sweep gives a model the first tokens of a UTF-8 text and compares what it predicts after each; the last one "
+        "needs a token to predict, so the text has to be one token longer than --tokens.",
+        "kvc sweep SPEC --text a-haiku.txt --tokens 2048 --out sweep",
+    ),
+    "KVC621": Code(
+        "an option of a sweep that cannot be used",
+        "--encodings and --retain are names of encodings, --first and --last whole numbers from 0, each with commas "
+        "between them; the sweep runs every combination that can be compiled, and there must be one.",
+        "kvc sweep SPEC --encodings nvfp8 --out sweep",
+    ),
+    "KVC622": Code(
+        "results of a sweep that cannot be written or gone on from",
+        "A sweep goes on from the rows in its folder and writes the files whole after every run. A file there that is "
+        "no such table, or one of another version, is not overwritten.",
+        "kvc sweep SPEC --out a-folder-with-another-sweep.csv",
     ),
 }

@@ -1,17 +1,11 @@
-"""``kvc plan --plot``: where the memory goes, and what a sequence takes as it grows. Needs the extra ``plot``.
-
-matplotlib is imported when something is drawn; figures are made without pyplot, so no window system and no state of
-the process is touched. Equal plans give equal files.
-"""
+"""``kvc plan --plot``: where the memory goes, and what a sequence takes as it grows. Needs the extra ``plot``."""
 
 from collections.abc import Sequence
-from io import BytesIO
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvc.diagnostics import Source, fail
-from kvc.report.files import write_whole
+from kvc.report.figure import write_figure
 from kvc.report.plot_data import Curve, Stack, Subject, common_length, curves, stacks
 
 if TYPE_CHECKING:
@@ -19,14 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GIB = 2**30
-_WIDTH, _HEIGHT, _DPI = 12.0, 6.0, 100  # inches: 1200 x 600 pixels, higher for more specs than have room
+_WIDTH, _HEIGHT = 12.0, 6.0  # inches: 1200 x 600 pixels, higher for more specs than have room
 _ROOM = 12
-# Formats by extension, with the metadata that would tell when a file was made.
-_FORMATS: dict[str, dict[str, None]] = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
 # Colours that colour-blind people tell apart (Paul Tol's muted and light ones, Okabe and Ito's for specs).
 _KINDS = {
     "block scales": "#DDCC77",
@@ -41,22 +29,7 @@ _ENCODINGS = ("#332288", "#88CCEE", "#44AA99", "#EE8866", "#4477AA", "#FFAABB")
 _SPECS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKS = "osD^vPX*"  # one more than colours: a spec's pair of them comes again after 56
 _HATCH = "////"
-_STYLE = {
-    "font.size": 9,
-    "text.parse_math": False,
-    "svg.hashsalt": "kvc",
-    "hatch.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
 _NAME = 24  # characters of a spec's name
-
-
-def check_plot_path(path: Path) -> None:
-    """Raise KvcError (KVC208) unless ``path`` ends in a format that can be drawn."""
-    if path.suffix.lower() not in _FORMATS:
-        formats = ", ".join(_FORMATS)
-        raise fail("KVC208", f"`{path.suffix or path.name}` is no format of a plot", help=f"end the name in {formats}")
 
 
 def write_plot(subjects: Sequence[Subject], path: Path) -> None:
@@ -64,33 +37,8 @@ def write_plot(subjects: Sequence[Subject], path: Path) -> None:
 
     Raises KvcError: KVC208 for another extension, KVC209 without matplotlib, KVC210 where the file cannot be written.
     """
-    check_plot_path(path)
-    content = _render(subjects, path.suffix.lower())
-    try:
-        write_whole(path, content)
-    except OSError as error:
-        raise fail(
-            "KVC210", f"cannot write: {error.strerror}", source=Source(str(path)), help="choose another place"
-        ) from error
-
-
-def _render(subjects: Sequence[Subject], suffix: str) -> bytes:
-    try:
-        import matplotlib.style
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as error:
-        raise fail("KVC209", "drawing a plot needs matplotlib", help="pip install 'kvc[plot]'") from error
-    stream = BytesIO()
-    with matplotlib.style.context(["default", _STYLE]):
-        figure = Figure(
-            figsize=(_WIDTH, _HEIGHT + 0.35 * max(0, len(subjects) - _ROOM)),
-            dpi=_DPI,
-            layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1),
-        )
-        _draw(figure, subjects)
-        figure.savefig(stream, format=suffix[1:], metadata=_FORMATS[suffix])
-    return stream.getvalue()
+    height = _HEIGHT + 0.35 * max(0, len(subjects) - _ROOM)
+    write_figure(path, (_WIDTH, height), lambda figure: _draw(figure, subjects))
 
 
 def _draw(figure: "Figure", subjects: Sequence[Subject]) -> None:

@@ -160,6 +160,18 @@ def test_a_graph_that_reads_other_rows_is_refused(written: Path, graphs: str, ol
     assert "of a twin; first 4, last 8 by the token is retained" in refused(written)
 
 
+def test_a_graph_that_reads_the_history_alone_is_refused(written: Path) -> None:
+    """The generation graph's decode without its twin operands, which is a call of a plain cache."""
+    text = (written / "graphs" / "gqa0.generation.txt").read_text()
+    (line,) = [line for line in text.splitlines() if "kvc.gqa_decode(" in line]
+    head, _, tail = line.partition(") {")
+    operands = ", ".join((*head.split(", ")[:-5], *["none"] * 5))
+    kept = [part for part in tail.split(", ") if part.split("=")[0] not in ("first", "last", "twin_encoding")]
+    plain = f"{operands}) {{{', '.join(kept)}".replace("unit=token, ", "")
+    rewritten(written, "gqa0.generation", line, plain)
+    assert "gqa0.generation: retains rows and reads no twin" in refused(written)
+
+
 def test_what_is_not_changed_is_read(written: Path) -> None:
     changed(written, lambda data: None)
     rewritten(written, "", "no such text", "")

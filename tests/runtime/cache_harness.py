@@ -42,11 +42,16 @@ def _rows(shape, dtype, name, sequence, layer):
     return x.to(dtype)
 
 
-def rows(cache, sequence, layer, start, count):
-    """The inputs of a layer for a sequence's tokens ``[start, start + count)``."""
+def rows(cache, sequence, layer, start, count, first=0):
+    """The inputs of a layer for a sequence's tokens ``[start, start + count)``.
+
+    ``first``: the layer of a larger model that is layer 0 here.
+    """
     graph = cache.program.graphs[cache.program.bindings[layer].signature, "context"]
     values = [(str(node.target), node.meta["val"]) for node in graph.placeholders if node.meta["role"] == "input"]
-    return [_rows(tuple(x.shape[1:]), x.dtype, name, sequence, layer)[start : start + count] for name, x in values]
+    return [
+        _rows(tuple(x.shape[1:]), x.dtype, name, sequence, first + layer)[start : start + count] for name, x in values
+    ]
 
 
 def step_inputs(cache, step, layer, start_of):

@@ -42,11 +42,12 @@ class Drafted:
 class Engine:
     """An engine that knows what will be accepted; the cache is told when the schedule says so.
 
-    ``outs``: for each step, sequence -> outputs of its accepted tokens.
+    ``outs``: for each step, sequence -> outputs of its accepted tokens. ``first``: the layer of a larger model whose
+    inputs layer 0 takes.
     """
 
-    def __init__(self, cache):
-        self.cache, self.lengths, self.outs, self.in_flight, self.steps = cache, {}, [], None, 0
+    def __init__(self, cache, first=0):
+        self.cache, self.first, self.lengths, self.outs, self.in_flight, self.steps = cache, first, {}, [], None, 0
 
     def synchronous(self, batch):
         """Every step is over before the next begins."""
@@ -95,8 +96,8 @@ class Engine:
     def _inputs_of(self, layer, one):
         start, wrong = self.lengths.get(one.name, 0), f"{one.name} wrong in {self.steps}"
         parts = (
-            rows(self.cache, one.name, layer, start, one.true),
-            rows(self.cache, wrong, layer, start + one.true, one.tokens - one.true),
+            rows(self.cache, one.name, layer, start, one.true, self.first),
+            rows(self.cache, wrong, layer, start + one.true, one.tokens - one.true, self.first),
         )
         return [torch.cat(x) for x in zip(*parts, strict=True)]
 

@@ -1,7 +1,7 @@
 """Attaching a transformers model to a kvc cache, and taking it off again."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from kvc.integrations.transformers.caches import ForwardCall, GenerateCache, Ope
 from kvc.integrations.transformers.families import Family
 from kvc.integrations.transformers.matching import check_match, family_of
 from kvc.integrations.transformers.runner import Runner
+from kvc.integrations.transformers.side_by_side import SideBySide
 
 
 def attach(model: PreTrainedModel, artifact: Any, *, tokens: int | None = None) -> "Attachment":
@@ -32,6 +33,17 @@ def attach(model: PreTrainedModel, artifact: Any, *, tokens: int | None = None) 
         raise fail("KVC619", "the model is attached to a kvc cache already", help="detach it first")
     check_match(artifact.program, model, family)
     return Attachment(model, _as_cache(artifact, model, family, tokens))
+
+
+def attach_side_by_side(model: PreTrainedModel, artifacts: Sequence[Any], *, tokens: int | None = None) -> "Attachment":
+    """Let ``model`` run on one cache of ``tokens`` tokens for each of several loaded artifacts of it, see `SideBySide`.
+
+    Raises KvcError as `attach` does.
+    """
+    family = family_of(model.config)
+    for artifact in artifacts:
+        check_match(artifact.program, model, family)
+    return attach(model, SideBySide([_as_cache(artifact, model, family, tokens) for artifact in artifacts]))
 
 
 def _as_cache(artifact: Any, model: PreTrainedModel, family: Family, tokens: int | None) -> Any:
