@@ -9,7 +9,7 @@ import torch.fx
 from kvc.compiler_passes.effects import argument, is_call, operands, producer
 from kvc.encodings import ENCODINGS, Encoding
 from kvc.graphs.graph import is_op, op_name, result, result_values
-from kvc.ops.codecs import KV, MLA
+from kvc.ops.codecs import INDEX, KV, MLA
 
 Node = torch.fx.Node
 QUANTIZE = "kvc.quantize_"
@@ -74,7 +74,7 @@ def stored_as(codecs: tuple[str | None, ...], joined: bool) -> frozenset[str]:
     return frozenset(
         name
         for name, encoding in ENCODINGS.items()
-        if bool(encoding.rows) == joined and any(codecs == _codecs(encoding, fields) for fields in (KV, MLA))
+        if bool(encoding.rows) == joined and any(codecs == _codecs(encoding, fields) for fields in (KV, MLA, INDEX))
     )
 
 

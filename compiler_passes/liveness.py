@@ -20,9 +20,9 @@ Node = torch.fx.Node
 ALIGNMENT = 256  # of every value: what CUDA's own allocator gives
 
 
-# Pages of a pool, of a twin, rows of a table and of feedback, sequences and rows of staging: of placeholders alone, so
-# any size does.
-_NOT_IN_INTERMEDIATES = {"P": 1, "Q": 1, "M": 1, "A": 1, "E": 1, "L": 1}
+# Pages of a pool, of a twin, of index keys, rows of a table and of feedback, sequences and rows of staging: of
+# placeholders alone, so any size does.
+_NOT_IN_INTERMEDIATES = {"P": 1, "Q": 1, "I": 1, "M": 1, "A": 1, "E": 1, "L": 1}
 
 
 def limits(program: Program) -> Mapping[str, int]:

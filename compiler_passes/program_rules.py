@@ -11,11 +11,12 @@ from kvc.compiler_passes.scale_rules import phase_conflicts
 from kvc.compiler_passes.stages import CONSTANT_KINDS, REFRESH_RULES
 from kvc.compiler_passes.table_rules import tables_are_of_the_pools
 from kvc.graphs.graph import Graph, qualified_name
-from kvc.graphs.program import PHASES, Binding, CaptureRegion, Program, Region
+from kvc.graphs.program import PHASES, Binding, CaptureRegion, Phase, Program, Region
 
 Found = Iterator[tuple[str, str]]
 _POOL = "pool"
-_BOUND = {**CONSTANT_KINDS, "pool": _POOL}  # role of a placeholder -> what a layer binds to it
+_SELECTED = "selected"
+_BOUND = {**CONSTANT_KINDS, "pool": _POOL, "selected": _SELECTED}  # role of a placeholder -> what a layer binds to it
 
 
 def prologue_covers_layers(program: Program, before: Program | None) -> Found:
@@ -106,11 +107,36 @@ def _unbound(program: Program, binding: Binding, wanted: dict[str, str]) -> Foun
             if placeholder.removeprefix("pool.") not in binding.pools:
                 yield "bindings", f"layer {layer}: {placeholder} has no buffer"
             continue
+        if kind == _SELECTED:
+            yield from _not_selected(program, binding)
+            continue
         constant = program.constants.get(bound.get(placeholder, ""))
         if constant is None:
             yield "bindings", f"layer {layer}: {placeholder} has no constant"
         elif constant.kind != kind:
             yield "bindings", f"layer {layer}: {placeholder} is bound to a {constant.kind}, not a {kind}"
+
+
+def _not_selected(program: Program, binding: Binding) -> Found:
+    """Why what a layer takes as the rows of an earlier one are none."""
+    layer, source = binding.layer, binding.selected_from
+    owners = [one.signature for one in program.bindings if one.layer == source and one.layer < layer]
+    if not owners:
+        yield "bindings", f"layer {layer}: selected.rows is taken from layer {source}, which is no earlier layer"
+    for phase in PHASES if owners else ():
+        wanted = _selected_type(program, binding.signature, phase, taken=True)
+        made = _selected_type(program, owners[0], phase, taken=False)
+        if wanted != made:
+            has = f"makes {made} in the {phase} phase"
+            yield "bindings", f"layer {layer}: selected.rows is {wanted}; layer {source} {has}"
+
+
+def _selected_type(program: Program, signature: str, phase: Phase, *, taken: bool) -> str:
+    """The type of the chosen rows that a graph takes, or of those that it makes."""
+    graph = program.graphs[signature, phase]
+    placeholder = next((node for node in graph.placeholders if node.meta["role"] == "selected"), None)
+    found = placeholder if taken else graph.outputs.get("selected")
+    return graph.symbols.type_text(found.meta["val"]) if found else "nothing"
 
 
 def capture_covers_inputs(program: Program, before: Program | None) -> Found:

@@ -11,7 +11,7 @@ import torch.fx
 
 from kvc.compiler_passes.effects import accesses, argument, takes
 from kvc.compiler_passes.encoded_rows import codec_made_by, is_joined, plane_makers, stored_as
-from kvc.graphs.graph import Graph, qualified_name
+from kvc.graphs.graph import Graph, is_op, qualified_name
 from kvc.graphs.program import PHASES, Program, part_of, signature_of
 
 Node = torch.fx.Node
@@ -47,6 +47,8 @@ def _scales_of(call: Node, beside: bool) -> Sequence[Node | None]:
     name = "scales" if takes(call, "scales") and not beside else "twin_scales"
     if takes(call, name):
         return argument(call, name)  # type: ignore[no-any-return]
+    if is_op(call, "kvc.index_topk"):  # no encoding of a key has a scale operand
+        return [None]
     fields = ("latent", "rope") if takes(call, "latent_scale") else ("k", "v")
     return [argument(call, f"{field}_twin_scale" if beside else f"{field}_scale") for field in fields]
 

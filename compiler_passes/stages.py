@@ -33,12 +33,15 @@ PLAIN_OPS = frozenset(
         "kvc.gqa_context_gathered",
         "kvc.gqa_decode",
         "kvc.gqa_decode_gathered",
+        "kvc.index_topk",
         "kvc.merge_states",
         "kvc.mla_context",
         "kvc.mla_context_gathered",
         "kvc.mla_decode",
         "kvc.mla_decode_gathered",
+        "kvc.mla_sparse",
         "kvc.overlay_retained_rows",
+        "kvc.place_own_rows",
         "kvc.project_heads",
         "kvc.rope",
         "kvc.stage_history",
@@ -60,7 +63,7 @@ LAYER_OPS: dict[Stage, frozenset[str]] = {
 
 # Roles of placeholders. A prologue runs once a step for all layers, so nothing of a single layer can be bound to it.
 PROLOGUE_ROLES = frozenset({"step", "feedback"})
-_LAYER_ROLES = frozenset({"input", "pool", "scale", "staging", "table", "weight"})
+_LAYER_ROLES = frozenset({"input", "pool", "scale", "selected", "staging", "table", "weight"})
 LAYER_ROLES: dict[Stage, frozenset[str]] = {
     stage: _LAYER_ROLES | (PROLOGUE_ROLES if stage is Stage.LOWERED else {"prologue"}) for stage in Stage
 }
@@ -82,6 +85,8 @@ ARGUMENT_ROLES = {
     "rope_scale": "scale",
     "scales": "scale",
     "twin_scales": "scale",
+    "code_scale": "scale",
+    "row_scale": "scale",
     **{f"{field}_twin_scale": "scale" for field in ("k", "v", "latent", "rope")},
     "w_uk": "weight",
     "w_uv": "weight",
@@ -102,5 +107,6 @@ REFRESH_RULES: dict[str, Refresh] = {
     "step": "copied",
     "feedback": "static",
     "prologue": "derived",
+    "selected": "derived",
     "input": "derived",
 }

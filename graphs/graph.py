@@ -12,10 +12,10 @@ from kvc.compat import is_op_overload, op_schema, overload_name
 from kvc.graphs.symbols import Symbols
 
 # What a placeholder stands for: `input` the caller's tensors, `step` a section of the packed step buffer, `feedback`
-# what the engine left on the device after the step before, `prologue` an output of the phase's prologue, `pool` cache
-# memory, `staging` the engine's memory that a layer's history is copied to and its new rows are taken from,
-# `scale`/`table`/`weight` constants bound per layer.
-ROLES = ("input", "step", "feedback", "prologue", "pool", "staging", "scale", "table", "weight")
+# what the engine left on the device after the step before, `prologue` an output of the phase's prologue, `selected` an
+# output of an earlier layer's graph, `pool` cache memory, `staging` the engine's memory that a history is copied to and
+# new rows are taken from, `scale`/`table`/`weight` constants bound per layer.
+ROLES = ("input", "step", "feedback", "prologue", "selected", "pool", "staging", "scale", "table", "weight")
 
 # What an input may hold in place of values of its own type: codes, made by the caller under the scale operand that the
 # ops of the graph would use.

@@ -39,13 +39,15 @@ class Binding:
     """Layer ``layer`` runs the graphs of ``signature`` on its own buffers and constants.
 
     ``pools`` maps what a layer keeps (`history`, `twin`) to its pool and the index of its buffer in each slot of that;
-    ``constants`` a placeholder (`scale.k`) to the id of its constant.
+    ``constants`` a placeholder (`scale.k`) to the id of its constant. ``selected_from`` is the layer whose choice of
+    rows it reads, where it makes none of its own.
     """
 
     layer: int
     signature: str
     pools: dict[str, tuple[int, int]]
     constants: dict[str, str]
+    selected_from: int | None = None
 
 
 @dataclass(frozen=True)

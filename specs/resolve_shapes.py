@@ -53,6 +53,14 @@ def _indexer(indexer: models.Indexer | None) -> resolved.IndexerShape | None:
     return resolved.IndexerShape(**indexer.model_dump()) if indexer else None
 
 
+def _dsa_indexer(layer: models.DsaLayer) -> resolved.IndexerShape:
+    """No layout where nothing of the indexer is rotated."""
+    rotates = layer.rope != "none" and not layer.indexer.shared
+    return resolved.IndexerShape(
+        **{**layer.indexer.model_dump(), "rope_layout": layer.indexer.rope_layout if rotates else None}
+    )
+
+
 def _mla(layer: models.MlaLayer | models.DsaLayer, ranks: int, _drafted: int) -> resolved.MlaShape:
     width = layer.qk_nope_head_dim + layer.qk_rope_head_dim
     return resolved.MlaShape(
@@ -63,7 +71,7 @@ def _mla(layer: models.MlaLayer | models.DsaLayer, ranks: int, _drafted: int) ->
         v_head_dim=layer.v_head_dim,
         softmax_scale=float(layer.softmax_scale or _yarn_scale(layer.rope) / math.sqrt(width)),
         rope=_rope(layer.rope, layer.qk_rope_head_dim),
-        indexer=_indexer(layer.indexer) if isinstance(layer, models.DsaLayer) else None,
+        indexer=_dsa_indexer(layer) if isinstance(layer, models.DsaLayer) else None,
         kind=layer.kind,
     )
 

@@ -10,6 +10,7 @@ from kvc.encodings import ENCODINGS
 from kvc.graphs.program import Constant
 from kvc.ops.rope_table import rope_table, table_digest
 from kvc.specs.resolved import LayerRun, MlaShape, Rope, ScaleSource
+from kvc.specs.scratch import UNIT, code_scale
 
 
 def _codecs(encoding: str, scales: ScaleSource) -> dict[str, str]:
@@ -37,6 +38,8 @@ class Constants:
         if run.kernel == "engine":  # rows come after RoPE, and nothing is computed of them
             return bound
         bound |= self._scales(layer, run.context.scales, dict.fromkeys(run.context.scales.fields, "fp8"), "context_")
+        if code_scale(run) == UNIT:
+            bound[f"scale.{UNIT}"] = self._value("fp8", 1.0)
         rope = run.shape.rope
         return bound | ({"table.rope": self._rope(rope)} if rope else {}) | self._weights(layer, run)
 

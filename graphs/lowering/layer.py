@@ -1,14 +1,14 @@
 """What the graphs of every layer kind share: placeholders, RoPE, and the store of a step's rows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.fx
 
-from kvc.encodings import ENCODINGS, Encoding
+from kvc.encodings import ENCODINGS, Encoding, Field
 from kvc.graphs.builder import GraphBuilder
 from kvc.graphs.lowering.signature import Signature
 from kvc.graphs.lowering.step import StepValues, derive_step_values
@@ -42,6 +42,8 @@ class LayerLowering:
     the step's. Fields of a row that share a scale operand have one placeholder for it.
     """
 
+    wide_inputs: ClassVar[frozenset[str]] = frozenset()  # in fp32 whatever the activation dtype
+
     def __init__(
         self, name: str, signature: Signature, inputs: Mapping[str, tuple[int, ...]], weights: Weights = _NO_WEIGHTS
     ) -> None:
@@ -57,10 +59,15 @@ class LayerLowering:
         self.table = self._rope_table()
         self.weights = {key: self.b.placeholder("weight", key, self.dtype, shape) for key, shape in weights.items()}
         self.context_scales = {key: self.scale(f"context_{key}") for key in self._context_fields()}
+        self.declare(signature)
         self.step: StepValues = derive_step_values(self.b, signature, self.source)
 
+    def declare(self, signature: Signature) -> None:
+        """Declare a kind's own placeholders; called before those of the step."""
+
     def _input(self, name: str, dims: tuple[int, ...]) -> Node:
-        return self.b.placeholder("input", name, self.dtype, ("T", *dims))
+        dtype = torch.float32 if name in self.wide_inputs else self.dtype
+        return self.b.placeholder("input", name, dtype, ("T", *dims))
 
     def _context_fields(self) -> tuple[str, ...]:
         return tuple(self.run.context.scales.fields) if self.run.context.dtype == "fp8" else ()
@@ -97,12 +104,7 @@ class LayerLowering:
 
     def store(self, *values: Node) -> None:
         """Encode this step's rows, one value a field, and write them to the history and to a twin."""
-        encoded = [
-            self._encode(field.name, value, scale)
-            for field, value, scale in zip(self.fields, values, self.scales.values(), strict=True)
-        ]
-        row = row_format("lowering", self.encoding.name, self.fields)
-        planes = [self._joined([encoded[field][part] for field, part in parts]) for parts in row.planes]
+        planes = self.planes(self.encoding, self.fields, values, tuple(self.scales.values()))
         rows, size = self.step.write_rows, self.run.tokens_per_page
         self.call("store_rows", self.pool, planes, rows["history"], tokens_per_page=size)
         if self.twin:
@@ -110,25 +112,46 @@ class LayerLowering:
             operands = (self.twin.pool, list(values), rows["twin"], None, None, list(self.twin.scales))
             self.call("store_retained_rows", *operands, **how, fields=names, tokens_per_page=size)
 
-    def _encode(self, field: str, value: Node, scale: Node | None) -> tuple[Node, ...]:
-        made = self.call(f"quantize_{self.encoding.codec_of(field)}", value, scale)
+    def planes(
+        self, encoding: Encoding, fields: tuple[Field, ...], values: Sequence[Node], scales: Sequence[Node | None]
+    ) -> list[Node]:
+        """The planes of rows, of one value and one scale operand a field."""
+        encoded = [
+            self._encode(encoding.codec_of(field.name), value, scale)
+            for field, value, scale in zip(fields, values, scales, strict=True)
+        ]
+        row = row_format("lowering", encoding.name, fields)
+        return [self._joined([encoded[field][part] for field, part in parts]) for parts in row.planes]
+
+    def _encode(self, codec: str, value: Node, scale: Node | None) -> tuple[Node, ...]:
+        made = self.call(f"quantize_{codec}", value, scale)
         return made if isinstance(made, tuple) else (made,)
 
     def _joined(self, parts: list[Node]) -> Node:
         """One plane of whole rows, where an encoding keeps parts together."""
         return parts[0] if len(parts) == 1 else self.b.call("aten.cat", parts, source=self.source, dim=-1)
 
-    def gathered(self, lengths: Node) -> list[Node]:
+    def gathered(
+        self,
+        lengths: Node,
+        selection: tuple[Node, Node] | None = None,
+        *,
+        dtype: torch.dtype = torch.float32,
+        code_scale: Node | None = None,
+    ) -> list[Node]:
         """Rows below ``lengths`` of history and twin, [B, L, heads, dim] a field.
 
-        In fp32, so that nothing is rounded that attention which reads the pages would not round.
+        In fp32, so that nothing is rounded that attention which reads the pages would not round. With a ``selection``,
+        positions [T, K] and the sequences of the tokens, those rows, [T, K, heads, dim]; with a ``code_scale`` as e4m3
+        codes under it.
         """
         fields, size, step = self._field_sizes(), self.run.tokens_per_page, self.step
-        operands = (self.pool, step.page_table, lengths, list(self.scales.values()))
-        rows = self.call("gather_rows", *operands, **self.history(), **fields, dtype=torch.float32)
+        where = _selected(selection, code_scale)
+        operands = (self.pool, step.page_table, lengths, list(self.scales.values()), *where)
+        rows = self.call("gather_rows", *operands, **self.history(), **fields, dtype=dtype)
         if self.twin is None:
             return list(rows)
-        twin = (self.twin.pool, step.page_tables["twin"], lengths, step.committed, list(self.twin.scales))
+        twin = (self.twin.pool, step.page_tables["twin"], lengths, step.committed, list(self.twin.scales), *where)
         how = {"encoding": self.twin.retain.encoding, "fields": fields["fields"], "tokens_per_page": size}
         return list(self.call("overlay_retained_rows", list(rows), *twin, **how, **self.twin.retained))
 
@@ -139,3 +162,10 @@ class LayerLowering:
     def history(self) -> dict[str, Any]:
         """Attributes of an op that reads the history."""
         return {"encoding": self.run.encoding, "tokens_per_page": self.run.tokens_per_page}
+
+
+def _selected(selection: tuple[Node, Node] | None, code_scale: Node | None) -> tuple[Node | None, ...]:
+    """The operands of a gathering op that say which rows, and codes under what; left out where that is nothing."""
+    if selection is None and code_scale is None:
+        return ()
+    return (*(selection or (None, None)), *((code_scale,) if code_scale else ()))

@@ -6,16 +6,17 @@ from kvc.graphs.graph import Graph
 from kvc.graphs.lowering.constants import Constants
 from kvc.graphs.lowering.gqa import lower_gqa
 from kvc.graphs.lowering.mla import lower_mla
+from kvc.graphs.lowering.mla_sparse import lower_mla_sparse
 from kvc.graphs.lowering.signature import Signature, make_signature
 from kvc.graphs.lowering.staged import STAGED_PARTS
 from kvc.graphs.lowering.step import step_sections
 from kvc.graphs.program import PHASES, Binding, Phase, Program
 from kvc.plan.types import Buffer, Plan
-from kvc.specs.resolved import ResolvedSpec
+from kvc.specs.resolved import MlaShape, ResolvedSpec
 
 LowerGraph = Callable[[str, Signature, Phase], Graph]
 
-LAYER_KINDS: dict[str, LowerGraph] = {"gqa": lower_gqa, "mla": lower_mla}
+LAYER_KINDS: dict[str, LowerGraph] = {"gqa": lower_gqa, "mla": lower_mla, "mla_sparse": lower_mla_sparse}
 
 
 def lower(spec: ResolvedSpec, plan: Plan) -> Program:
@@ -25,12 +26,16 @@ def lower(spec: ResolvedSpec, plan: Plan) -> Program:
     signatures = _name_signatures(found)
     constants = Constants(spec.target.max_seq_len, spec.tensor_parallel)
     names = {signature.key: name for name, signature in signatures.items()}
-    bindings = []
+    bindings: list[Binding] = []
+    selects: int | None = None  # the nearest layer with an indexer of its own
     for run, signature in zip(spec.runs, found, strict=True):
         name = names[signature.key]
         for offset, layer in enumerate(run.layers):
             pools = {role: (buffer.pool, buffer.index) for role, buffer in buffers[layer].items()}
-            bindings.append(Binding(layer, name, pools, constants.of_layer(run, offset)))
+            indexer = run.shape.indexer if isinstance(run.shape, MlaShape) else None
+            selects = layer if indexer and not indexer.shared else selects
+            selected_from = selects if indexer and indexer.shared else None
+            bindings.append(Binding(layer, name, pools, constants.of_layer(run, offset), selected_from))
     return Program(
         name=spec.name,
         dtype=spec.dtype,

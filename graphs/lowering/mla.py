@@ -9,6 +9,19 @@ from kvc.specs.resolved import MlaShape
 Operands = tuple[Node | None, ...]
 
 
+def latent_inputs(shape: MlaShape) -> dict[str, tuple[int, ...]]:
+    """Inputs of a layer with a latent, behind their tokens."""
+    heads, rope = shape.heads, shape.qk_rope_head_dim
+    queries = {"q_nope": (heads, shape.qk_nope_head_dim), "q_rope": (heads, rope)}
+    return queries | {"latent": (1, shape.kv_lora_rank), "k_rope": (1, rope)}
+
+
+def latent_weights(shape: MlaShape) -> dict[str, tuple[int, ...]]:
+    """W_UK and W_UV."""
+    heads, latent = shape.heads, shape.kv_lora_rank
+    return {"w_uk": (heads, shape.qk_nope_head_dim, latent), "w_uv": (heads, latent, shape.v_head_dim)}
+
+
 class MlaLowering(LayerLowering):
     """Emits one layer graph.
 
@@ -18,15 +31,7 @@ class MlaLowering(LayerLowering):
 
     def __init__(self, name: str, signature: Signature, shape: MlaShape) -> None:
         self.shape, self.chunk_tokens = shape, signature.chunk_tokens
-        heads, latent, rope = shape.heads, shape.kv_lora_rank, shape.qk_rope_head_dim
-        inputs = {
-            "q_nope": (heads, shape.qk_nope_head_dim),
-            "q_rope": (heads, rope),
-            "latent": (1, latent),
-            "k_rope": (1, rope),
-        }
-        weights = {"w_uk": (heads, shape.qk_nope_head_dim, latent), "w_uv": (heads, latent, shape.v_head_dim)}
-        super().__init__(name, signature, inputs, weights)
+        super().__init__(name, signature, latent_inputs(shape), latent_weights(shape))
 
     def _stored(self) -> tuple[Node, Node]:
         """q_rope and k_rope after RoPE; latent and k_rope are in the history."""

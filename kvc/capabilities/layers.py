@@ -49,4 +49,13 @@ LAYER_CAPABILITIES: tuple[LayerCapability, ...] = (
         for name in ("nvfp4", "nvfp4_rope_fp8", "nvfp4_residual")
     ),
     LayerCapability("mla", "full", "fp8_ds_mla", (), _BOTH, ("fp32", "bf16"), context=_FP8_CONTEXT, draft=True),
+    LayerCapability("mla_sparse dsa", "full", "fp32", (), _BOTH, ("fp32", "bf16", "fp16")),
+    LayerCapability("mla_sparse dsa", "full", "bf16", (), _BOTH, ("fp32", "bf16")),
+    LayerCapability("mla_sparse dsa", "full", "fp8", (), _BOTH, ("fp32", "bf16", "fp16")),
+    # Rows that are selected are gathered as e4m3 codes, over which those of the twin are copied: so it is in fp8.
+    *(
+        LayerCapability("mla_sparse dsa", "full", name, ("fp8",), _BOTH, ("fp32", "bf16", "fp16"))
+        for name in ("nvfp4", "nvfp4_rope_fp8", "nvfp4_residual")
+    ),
+    LayerCapability("mla_sparse dsa", "full", "fp8_ds_mla", (), _BOTH, ("fp32", "bf16")),
 )

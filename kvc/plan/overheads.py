@@ -8,6 +8,7 @@ from kvc.plan.stale import ceil_div
 from kvc.plan.types import Overheads
 from kvc.specs.compilable import compile_findings
 from kvc.specs.resolved import LayerRun, ResolvedSpec, Rope, ScaleSource
+from kvc.specs.scratch import UNIT, code_scale
 
 _INT32 = _FLOAT32 = 4
 _SCALE_OPERAND = 2 * _FLOAT32  # the scale, and the factor that quantizing multiplies by
@@ -37,6 +38,8 @@ def _scales(spec: ResolvedSpec) -> Iterator[tuple[str, float | str]]:
         yield from _of_source(run, "fp8", run.context.scales, "context attention")
         if run.retain:
             yield from _of_source(run, run.retain.encoding, run.retain.scales, "twin")
+        if code_scale(run) == UNIT:
+            yield "fp8", 1.0
 
 
 def _of_source(run: LayerRun, encoding: str, scales: ScaleSource, of: str) -> Iterator[tuple[str, float | str]]:

@@ -18,6 +18,7 @@ from kvc.runtime.out_of_pages import SequenceId
 from kvc.runtime.pools import PoolMemory
 from kvc.runtime.prefix_chain import TokenIds
 from kvc.runtime.prefix_index import PrefixStatistics, Reuse
+from kvc.runtime.selections import Selections
 from kvc.runtime.staging import StagedLayers
 from kvc.runtime.weights import Checkpoint, Weights
 from kvc.specs.resolved import Domain
@@ -68,6 +69,7 @@ class Cache:
         self._in_flight: Step | None = None
         self._values: dict[Phase, Tensors] = {}
         self._done: set[int] = set()
+        self._selections = Selections()
 
     def __repr__(self) -> str:
         free = f"{sum(self.manager.free_slots):,} of {sum(self.num_slots):,} slots free"
@@ -153,8 +155,10 @@ class Cache:
 
         ``values`` are the inputs of the layer's graph, before RoPE, in the program's dtype. `gqa`: q ``[T, H, D]``, k
         ``[T, Hk, D]``, v ``[T, Hk, V]``; `mla`: q_nope ``[T, H, N]``, q_rope ``[T, H, R]``, latent ``[T, C]`` (normed),
-        k_rope ``[T, R]``, these two with or without an axis of one head. What ``accepts`` in the manifest says of every
-        phase of the step may be float8_e4m3fn: codes under the layer's own scale, not copied. Returns ``[T, H, V]``.
+        k_rope ``[T, R]``, these two with or without an axis of one head; `mla_sparse`: those of `mla` and, unless it
+        shares an indexer, index_q ``[T, Hi, Di]``, index_k ``[T, Di]``, index_weights ``[T, Hi]`` in fp32. What
+        ``accepts`` in the manifest says of every phase of the step may be float8_e4m3fn: codes under the layer's own
+        scale, not copied. Returns ``[T, H, V]``.
         T is ``step.tokens``, or ``step.padded_tokens`` for a caller whose inputs are bucket-sized (padding rows of the
         output are 0). KVC505 without an open step, KVC506 for a wrong layer, number of inputs, shape, dtype or device.
         """
@@ -170,9 +174,8 @@ class Cache:
         for part in step.parts:
             count = _rows_of(part, padded)
             rows = {name: _padded(x[start : start + count], part.padded_tokens) for name, x in inputs.items()}
-            signature = self.program.bindings[layer].signature
-            out = self._graphs[signature, part.phase].run({**bound, **self._values[part.phase], **rows})["out"]
-            parts.append(out[:count])
+            made = self._run(layer, part.phase, {**bound, **self._values[part.phase], **rows})
+            parts.append(made["out"][:count])
             start += count
         self._done.add(layer)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -276,7 +279,22 @@ class Cache:
         """What a layer's graphs are bound to, by placeholder (`pool.history`, `scale.k`). KVC506 for no such layer."""
         return dict(self._layer(layer))
 
+    def selection(self, layer: int) -> torch.Tensor:
+        """The rows that an `mla_sparse` layer has just read, int32 ``[step.tokens, K]``: positions, -1 behind them.
+
+        KVC505 without an open step, and where they are no longer kept: another layer has chosen since.
+        """
+        self._layer(layer)
+        return self._selections.of_step(self.program.bindings[layer], self._open_step("selection"))
+
     # Internals
+
+    def _run(self, layer: int, phase: Phase, values: Tensors) -> Tensors:
+        """A layer's graph of a phase; what it chooses is kept for those that share it."""
+        binding = self.program.bindings[layer]
+        made = self._graphs[binding.signature, phase].run(values | self._selections.taken(binding, phase))
+        self._selections.keep(layer, phase, made)
+        return made
 
     def _run_staged(self, call: str, layer: int, staging: Sequence[torch.Tensor]) -> None:
         """A graph of a staged layer, phase by phase, once all of them are known to fit."""
@@ -296,7 +314,7 @@ class Cache:
         # Blocking: the next step writes the same host buffer.
         self.step_buffer[:end].copy_(self._host[:end])
         self._sections = {part.phase: self._views(part.phase, placed) for part in step.parts}
-        self._step, self._values, self._done = step, {}, set()
+        self._step, self._values, self._done, self._selections = step, {}, set(), Selections()
         if prologue:
             self.prologue(step)
 
@@ -319,7 +337,7 @@ class Cache:
         return positions
 
     def _close(self) -> None:
-        self._step, self._values, self._sections = None, {}, {}
+        self._step, self._values, self._sections, self._selections = None, {}, {}, Selections()
 
     def _open_step(self, call: str) -> Step:
         if self._step is None:

@@ -13,6 +13,7 @@ from kvc.ops.codecs.table import Codec, Planes, Scale, codec_of
 
 KV = ("k", "v")
 MLA = ("latent", "rope")
+INDEX = ("key",)
 
 # A part of a row's planes: the field's index, and the part's among those of its codec.
 _Part = tuple[int, int]

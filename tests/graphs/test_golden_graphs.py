@@ -17,7 +17,14 @@ from kvc.specs.compilable import compile_findings
 from kvc.specs.library import library_specs
 
 GOLDEN = Path(__file__).parent / "golden"
-CHAINS = ("smollm2-135m-fp8", "llama-3.1-8b-bf16", "tiny-mixed", "deepseek-v3-fp8", "deepseek-v3-mixed")
+CHAINS = (
+    "smollm2-135m-fp8",
+    "llama-3.1-8b-bf16",
+    "tiny-mixed",
+    "deepseek-v3-fp8",
+    "deepseek-v3-mixed",
+    "tiny-dsa-nvfp4-fp8",
+)
 
 COMPILED = [name for name in library_specs() if not any(compile_findings(load_spec(name)))]
 FINALS = [name for name in COMPILED if name not in CHAINS]

@@ -27,8 +27,8 @@ TOLERANCE = {"atol": 1e-4, "rtol": 0.0}
 
 
 def shape_in_spec(config: Any) -> MlaShape:
-    """The layer of the model's spec, resolved."""
-    (layer,) = Spec.model_validate(spec_values(config)).model.layers
+    """The first layer of the model's spec, resolved; the others differ in their indexers at most."""
+    layer = Spec.model_validate(spec_values(config)).model.layers[0]
     shape = shape_of(layer, 1, 0)
     assert isinstance(shape, MlaShape)
     return shape
@@ -60,8 +60,12 @@ class Expanded:
         k_turned = rotated(k_rope, self.table, rope.layout).expand(-1, shape.heads, -1)
         q = torch.cat([q_nope, rotated(q_rope, self.table, rope.layout)], dim=-1) * self.scale(layer, len(q_nope))
         scores = torch.einsum("thd,shd->hts", q, torch.cat([k_nope, k_turned], dim=-1)) * shape.softmax_scale
-        hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)
-        return torch.einsum("hts,shv->thv", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)[None]
+        visible = scores.masked_fill(self.hidden(scores), -torch.inf)
+        return torch.einsum("hts,shv->thv", visible.softmax(-1), v)[None]
+
+    def hidden(self, scores: Tensor) -> Tensor:
+        """Which keys a token does not see: those behind it."""
+        return torch.ones_like(scores, dtype=torch.bool).triu(1)
 
     def scale(self, layer: int, tokens: int) -> Tensor | float:
         """Mistral4's own factor, as `Attachment` asks for it."""

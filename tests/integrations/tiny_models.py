@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import yaml
 from tiny_latent_models import LATENT
+from tiny_sparse_models import SPARSE, sparse_layers
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from kvc.compiler import compile_spec
@@ -59,17 +60,18 @@ _CONFIGS = {
 }
 MODELS = tuple(_CONFIGS)
 LATENT_MODELS = tuple(LATENT)
+SPARSE_MODELS = tuple(SPARSE)
 
 
 def make_model(name: str, dtype: torch.dtype = torch.float32) -> Any:
-    """A random model of ``MODELS`` or ``LATENT_MODELS`` in eval mode, the same every time."""
+    """A random model of ``MODELS``, ``LATENT_MODELS`` or ``SPARSE_MODELS`` in eval mode, the same every time."""
     torch.manual_seed(7)
     return _fresh(name).to(dtype).eval()
 
 
 def _fresh(name: str) -> Any:
-    if name in LATENT:
-        kind, config, settings = LATENT[name]
+    if name in LATENT | SPARSE:
+        kind, config, settings = (LATENT | SPARSE)[name]
         return kind(config(**_SHARED, **deepcopy(settings)))
     kind, config = _CONFIGS[name]
     return kind(config())
@@ -113,9 +115,14 @@ def _latent_layer(config: Any) -> dict[str, Any]:
     }
 
 
+def _layers(config: Any) -> list[dict[str, Any]]:
+    if hasattr(config, "index_topk"):
+        return sparse_layers(config, _latent_layer(config))
+    return [_latent_layer(config) if hasattr(config, "kv_lora_rank") else _gqa_layer(config)]
+
+
 def spec_values(config: Any, encoding: str = "fp32", dtype: str = "fp32", **target: Any) -> dict[str, Any]:
     """The spec of a model as YAML values."""
-    layer = _latent_layer(config) if hasattr(config, "kv_lora_rank") else _gqa_layer(config)
     cache: dict[str, Any] = {"encoding": encoding, "tokens_per_page": 8}
     if encoding == "fp8":
         cache["scales"] = {"source": "unit"}
@@ -123,7 +130,7 @@ def spec_values(config: Any, encoding: str = "fp32", dtype: str = "fp32", **targ
     return {
         "kvc": 1,
         "name": f"{config.model_type}-{encoding}",
-        "model": {"dtype": dtype, "max_position": 512, "layers": [layer]},
+        "model": {"dtype": dtype, "max_position": 512, "layers": _layers(config)},
         "cache": cache,
         "target": limits | target,
     }

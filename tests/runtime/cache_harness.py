@@ -36,9 +36,9 @@ def layers(cache):
 
 
 @lru_cache
-def _rows(heads, dim, dtype, name, sequence, layer):
+def _rows(shape, dtype, name, sequence, layer):
     seed = sum(map(ord, f"{name}/{sequence}")) * 1000 + layer
-    x = torch.randn(LENGTH, heads, dim, generator=torch.Generator().manual_seed(seed))
+    x = torch.randn(LENGTH, *shape, generator=torch.Generator().manual_seed(seed))
     return x.to(dtype)
 
 
@@ -49,7 +49,9 @@ def rows(cache, sequence, layer, start, count, first=0):
     """
     graph = cache.program.graphs[cache.program.bindings[layer].signature, "context"]
     values = [(str(node.target), node.meta["val"]) for node in graph.placeholders if node.meta["role"] == "input"]
-    return [_rows(*x.shape[1:], x.dtype, name, sequence, first + layer)[start : start + count] for name, x in values]
+    return [
+        _rows(tuple(x.shape[1:]), x.dtype, name, sequence, first + layer)[start : start + count] for name, x in values
+    ]
 
 
 def step_inputs(cache, step, layer, start_of):

@@ -167,7 +167,6 @@ def test_a_draft_may_have_a_layer_of_its_own() -> None:
 
 
 REFUSED = {
-    "dsa": ("KVC103", "kind mla_sparse dsa"),
     "v4": ("KVC103", "kind mla_sparse deepseek_v4"),
     "kda": ("KVC103", "kind recurrent kda"),
     "window": ("KVC111", "coverage window 64"),

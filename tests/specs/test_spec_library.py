@@ -46,6 +46,8 @@ OTHERS = {
     "kimi-k2": {"mla": 61},
     "kimi-linear": {"recurrent kda": 21, "mla": 6},
     "tiny-draft": {"gqa": 5},
+    "tiny-dsa-fp32": {"mla_sparse dsa": 3},
+    "tiny-dsa-nvfp4-fp8": {"mla_sparse dsa": 3},
     "tiny-mla-bf16": {"mla": 3},
     "tiny-mla-fp32": {"mla": 3},
     "tiny-mla-fp8": {"mla": 3},

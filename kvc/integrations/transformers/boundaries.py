@@ -16,6 +16,7 @@ from kvc.integrations.transformers.attention import IMPLEMENTATION, kvc_attentio
 from kvc.integrations.transformers.families import Family
 from kvc.integrations.transformers.latent import checkpoint_weights, latent_forward
 from kvc.integrations.transformers.rotary import IdentityRotary
+from kvc.integrations.transformers.sparse import sparse_forward
 
 Modules = list[Any]
 
@@ -42,6 +43,7 @@ BOUNDARIES = MappingProxyType(
     {
         "gqa": Boundary(queries=1),
         "mla": Boundary(queries=2, forward=latent_forward, weights=checkpoint_weights),
+        "mla_sparse": Boundary(queries=2, forward=sparse_forward, weights=checkpoint_weights),
     }
 )
 
@@ -59,8 +61,18 @@ def take_over(model: PreTrainedModel, family: Family, owner: owners.Attends) -> 
     forward = BOUNDARIES[family.kind].forward
     if forward is not None:
         for module in modules:
-            undo.callback(compat.replace_forward(module, forward))
+            undo.callback(compat.replace_forward(module, _with_results(forward, family.results)))
     return undo
+
+
+def _with_results(forward: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """``forward`` with as many results as the family's decoder layers take apart, None behind its own."""
+
+    def run(*args: Any, **options: Any) -> tuple[Any, ...]:
+        made = forward(*args, **options)
+        return *made, *[None] * (count - len(made))
+
+    return run
 
 
 def _restorer(model: PreTrainedModel, family: Family) -> Callable[[], None]:

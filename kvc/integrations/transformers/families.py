@@ -24,6 +24,10 @@ ROPE_PARAMETERS = MappingProxyType(
         | _ORIGINAL,
     }
 )
+_LATENT_FIELDS = MappingProxyType(
+    {"heads": "num_attention_heads"}
+    | {name: name for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")}
+)
 _FIELDS = MappingProxyType(
     {
         "gqa": MappingProxyType(
@@ -34,9 +38,10 @@ _FIELDS = MappingProxyType(
                 "v_head_dim": "head_dim",
             }
         ),
-        "mla": MappingProxyType(
-            {"heads": "num_attention_heads"}
-            | {name: name for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")}
+        "mla": _LATENT_FIELDS,
+        "mla_sparse": MappingProxyType(
+            _LATENT_FIELDS
+            | {"indexer.heads": "index_n_heads", "indexer.head_dim": "index_head_dim", "indexer.top_k": "index_topk"}
         ),
     }
 )
@@ -49,7 +54,8 @@ class Family:
     ``kind`` is that of the spec's layers, and with it where kvc takes over (`boundaries.py`). ``layers``, ``attention``
     and ``rotary`` are attributes of the base model, of a decoder layer and of the base model. ``rope_layout`` says how
     the family pairs the features it rotates; ``interleave`` is the attribute of the config that says so where there is
-    one. ``query_scale``: queries are multiplied by a factor that depends on their positions.
+    one; ``index_layout`` is how those of index queries and keys are paired. ``query_scale``: queries are multiplied by
+    a factor that depends on their positions. ``results`` is how many an attention module returns.
     """
 
     model_type: str
@@ -60,7 +66,9 @@ class Family:
     rotary: str = "rotary_emb"
     rope_layout: str = "half"
     interleave: str | None = None
+    index_layout: str | None = None
     query_scale: bool = False
+    results: int = 2
 
     @property
     def fields(self) -> MappingProxyType[str, str]:
@@ -83,6 +91,12 @@ def _latent(model_type: str, summary: str, **differences: Any) -> Family:
     return Family(model_type, summary, kind="mla", **differences)
 
 
+def _sparse(model_type: str, summary: str, index_layout: str, **differences: Any) -> Family:
+    """A family with latent attention over the rows that an indexer chooses."""
+    attributes: dict[str, Any] = {"kind": "mla_sparse", "rope_layout": "interleaved", **differences}
+    return Family(model_type, summary, index_layout=index_layout, **attributes)
+
+
 FAMILIES = MappingProxyType(
     {
         row.model_type: row
@@ -93,6 +107,8 @@ FAMILIES = MappingProxyType(
             _latent("deepseek_v3", "DeepSeek-V3 and R1", interleave="rope_interleave"),
             _latent("glm4_moe_lite", "GLM-4.7-Flash", interleave="rope_interleave"),
             _latent("mistral4", "Mistral Small 4", interleave="rope_interleave", query_scale=True),
+            _sparse("deepseek_v32", "DeepSeek-V3.2", "half"),
+            _sparse("glm_moe_dsa", "GLM-5; layers may share an indexer", "interleaved", results=3),
         )
     }
 )

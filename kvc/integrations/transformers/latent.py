@@ -29,7 +29,12 @@ def latent_forward(module: Any, hidden_states: Tensor, *_: Any, **__: Any) -> tu
 
 def project(module: Any, hidden_states: Tensor) -> Inputs:
     """q_nope ``[B, T, H, N]``, q_rope ``[B, T, H, R]``, normed latent ``[B, T, 1, C]``, k_rope ``[B, T, 1, R]``."""
-    q = _queries(module, hidden_states).unflatten(-1, (-1, module.qk_head_dim))
+    return split_projections(module, _queries(module, hidden_states), hidden_states)
+
+
+def split_projections(module: Any, queries: Tensor, hidden_states: Tensor) -> Inputs:
+    """`project` with ``queries`` ``[B, T, H * (N + R)]`` at hand."""
+    q = queries.unflatten(-1, (-1, module.qk_head_dim))
     q_nope, q_rope = q.split([module.qk_nope_head_dim, module.qk_rope_head_dim], dim=-1)
     joined = module.kv_a_proj_with_mqa(hidden_states)
     latent, k_rope = joined.split([module.kv_lora_rank, module.qk_rope_head_dim], dim=-1)

@@ -19,7 +19,10 @@ _ROPE_DEFAULTS: Mapping[str, Facts] = {
 _NOT_IN_THESE_FAMILIES: Mapping[str, Facts] = {
     "gqa": {"softcap": None, "sink_logits": False, "shares_kv_of": None},
     "mla": {"indexer": None},
+    "mla_sparse": {},
 }
+# Names of `layer_types` for layers that keep every token.
+_FULL = ("full_attention", "indexed_attention", "deepseek_sparse_attention")
 
 
 def family_of(config: Any) -> Family:
@@ -38,9 +41,17 @@ def model_facts(model: Any, family: Family) -> list[Facts]:
     modules = family.attention_modules(model.base_model)
     kinds = getattr(config, "layer_types", None) or ["full_attention"] * len(modules)
     return [
-        shared | {"softmax_scale": module.scaling, "coverage": _coverage(kind, config)}
+        shared | {"softmax_scale": module.scaling, "coverage": _coverage(kind, config)} | _sharing(module, family)
         for module, kind in zip(modules, kinds, strict=True)
     ]
+
+
+def _sharing(module: Any, family: Family) -> Facts:
+    """Whether a sparse layer takes another's choice, and how its own index key is rotated."""
+    if family.index_layout is None:
+        return {}
+    shared = module.indexer is None
+    return {"indexer.shared": shared, "indexer.rope_layout": None if shared else family.index_layout}
 
 
 def program_facts(program: Any) -> list[Facts]:
@@ -79,7 +90,7 @@ def _rope_parameters(kind: str, rope: Mapping[str, Any]) -> Facts:
 
 
 def _coverage(kind: str, config: Any) -> str:
-    if kind == "full_attention":
+    if kind in _FULL:
         return "full"
     return f"window {config.sliding_window}" if kind == "sliding_attention" else kind
 
@@ -87,11 +98,20 @@ def _coverage(kind: str, config: Any) -> str:
 def _signature_facts(signature: Mapping[str, Any]) -> Facts:
     shape = dict(signature["shape"])
     rope = shape.pop("rope")
-    facts = shape | {"coverage": signature["coverage"], "attention.kernel": signature.get("kernel", "kvc")}
+    facts = _flat(shape) | {"coverage": signature["coverage"], "attention.kernel": signature.get("kernel", "kvc")}
     if rope is None:
         return facts | {"rope.kind": "none"}
     params = {**rope, **dict(tuple(pair) for pair in rope["params"])}
     return facts | {f"rope.{name}": value for name, value in params.items() if name != "params"}
+
+
+def _flat(shape: Facts) -> Facts:
+    """The shape with an indexer's numbers beside its own; how its keys are stored is up to the spec."""
+    indexer = shape.get("indexer")
+    if indexer is None:
+        return shape
+    numbers = {f"indexer.{name}": value for name, value in indexer.items() if name != "encoding"}
+    return {name: value for name, value in shape.items() if name != "indexer"} | numbers
 
 
 def _whole_model(program: Any, model: Any, expected: int, found: int) -> Iterable[tuple[str, Any, Any]]:

@@ -1,4 +1,4 @@
-"""Who answers for an attention module: both boundaries ask here, so a module that nobody attached is refused."""
+"""Who answers for an attention module: all boundaries ask here, so a module that nobody attached is refused."""
 
 from typing import Protocol
 from weakref import WeakKeyDictionary
