@@ -8,6 +8,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
+from math import isfinite
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,9 +36,14 @@ class _Record:
 
     @classmethod
     def parse(cls, line: dict[str, str]) -> Self:
-        """The inverse of the CSV writer; ValueError for a value of another type."""
+        """The inverse of the CSV writer; ValueError for a value that is missing, too many, or of another type."""
         kinds: dict[str, Any] = {field.name: field.type for field in fields(cls)}  # type: ignore[arg-type]
-        return cls(**{name: kinds[name](value) for name, value in line.items()})
+        if line.keys() != kinds.keys() or None in line.values():
+            raise ValueError("a line has another number of values than there are columns")
+        values = {name: kinds[name](value) for name, value in line.items()}
+        if not all(isfinite(value) for value in values.values() if isinstance(value, float)):
+            raise ValueError("a value is not a finite number")
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,7 @@ class ResultFiles:
         self.found = {
             row.digest: Found(row, tuple(stretches[row.digest]))
             for row in _read(self.table, Row)
-            if row.digest in stretches
+            if _covers(stretches.get(row.digest, []), row.tokens)
         }
 
     def add(self, found: Iterable[Found]) -> None:
@@ -145,6 +151,12 @@ class ResultFiles:
             write_whole(path, stream.getvalue().encode())
         except OSError as error:
             raise _cannot_write(path, error) from error
+
+
+def _covers(stretches: Sequence[Stretch], tokens: int) -> bool:
+    """Whether stretches are those of a whole text, one after the other: a row whose are lost is measured again."""
+    ends = [0, *(one.stop for one in stretches)]
+    return bool(stretches) and [one.start for one in stretches] == ends[:-1] and ends[-1] == tokens
 
 
 def _cannot_write(path: Path, error: OSError) -> Exception:

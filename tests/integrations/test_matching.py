@@ -45,6 +45,13 @@ def test_a_loaded_artifact_agrees_too(tmp_path: Path) -> None:
     attach(model, load(tmp_path / "artifact")).detach()
 
 
+def test_a_program_without_attention_is_refused(tmp_path: Path) -> None:
+    """transformers brings no attention over staging."""
+    model = make_model("llama-scaled-rope-tied")
+    artifact = compiled(tmp_path, spec_values(model.config) | {"attention": {"kernel": "engine"}})
+    assert messages(model, artifact) == ["attention.kernel of layers 0-3 is engine in the spec and kvc in the model"]
+
+
 CHANGES = {
     "heads": ("heads", 6, "heads of layers 0-1 is 6 in the spec and 9 in the model"),
     "kv_heads": ("kv_heads", 9, "kv_heads of layers 0-1 is 9 in the spec and 3 in the model"),
