@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 import torch.fx
 
-from kvc.compiler_passes.effects import argument, producer, takes
+from kvc.compiler_passes.effects import argument, operands, producer, takes
 from kvc.compiler_passes.rewrite import describe
 from kvc.diagnostics import KvcError
 from kvc.graphs.builder import propagate
@@ -15,19 +15,24 @@ Node = torch.fx.Node
 
 # Operand of attention that may hold codes -> the scale operand that it is read under.
 READ_UNDER = {"q_nope": "q_scale", "q_rope": "q_scale", "k": "k_scale", "v": "v_scale"}
+_TAKES_CODES = {
+    "kvc.mla_context": READ_UNDER,
+    "kvc.mla_sparse": {"latent": "row_scale", "rope": "row_scale"},
+    "kvc.overlay_retained_rows": {"rows": "code_scale"},
+    "kvc.place_own_rows": {"rows": "code_scale"},
+}
 # Result of `expand_mla` -> the scale operand that it is encoded under.
 _EXPANDED_UNDER = ("k_scale", "v_scale")
 
 
 def codes_read_otherwise(graph: Graph) -> Iterator[tuple[Node, str]]:
-    """Attentions whose operands are codes made under another scale operand than they are read under."""
+    """Calls whose operands are codes made under another scale operand than they are read under."""
     for node in graph.calls:
-        if not is_op(node, "kvc.mla_context"):
-            continue
-        for name, scale in READ_UNDER.items():
-            made, read = _made_under(argument(node, name)), argument(node, scale)
-            if made is not None and made is not read:
-                yield node, f"reads {name} under {describe(read)}; it is encoded under {describe(made)}"
+        for name, scale in _TAKES_CODES.get(op_name(node.target), {}).items():
+            read = argument(node, scale)
+            for made in dict.fromkeys(map(_made_under, operands(argument(node, name)))):
+                if made is not None and made is not read:
+                    yield node, f"reads {name} under {describe(read)}; it is encoded under {describe(made)}"
 
 
 def _made_under(value: Node) -> Node | None:
@@ -37,7 +42,8 @@ def _made_under(value: Node) -> Node | None:
         return None
     if is_op(call, "kvc.expand_mla"):
         return argument(call, _EXPANDED_UNDER[index])  # type: ignore[no-any-return]
-    return argument(call, "scale") if takes(call, "scale") else None
+    name = next((name for name in ("scale", "code_scale") if takes(call, name)), None)
+    return argument(call, name) if name else None
 
 
 def inputs_taken_otherwise(graph: Graph) -> Iterator[tuple[Node, str]]:

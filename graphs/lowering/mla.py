@@ -12,7 +12,7 @@ Operands = tuple[Node | None, ...]
 def latent_inputs(shape: MlaShape) -> dict[str, tuple[int, ...]]:
     """Inputs of a layer with a latent, behind their tokens."""
     heads, rope = shape.heads, shape.qk_rope_head_dim
-    queries = {"q_nope": (heads, shape.qk_nope_head_dim), "q_rope": (heads, rope)}
+    queries: dict[str, tuple[int, ...]] = {"q_nope": (heads, shape.qk_nope_head_dim), "q_rope": (heads, rope)}
     return queries | {"latent": (1, shape.kv_lora_rank), "k_rope": (1, rope)}
 
 

@@ -82,7 +82,7 @@ class SparseLowering(LayerLowering):
         q, k = (self._rotate_index(self.inputs[name]) for name in ("index_q", "index_k"))
         self._store_index_key(k)
         step, indexer = self.step, self.indexer
-        made = self.call(
+        made: Node = self.call(
             "index_topk",
             *(q, self.inputs["index_weights"], self.index_pool),
             *(step.page_tables["index_key"], step.positions, step.sequence_ids),
@@ -91,8 +91,7 @@ class SparseLowering(LayerLowering):
             tokens_per_page=self.run.tokens_per_page,
             top_k=indexer.top_k,
         )
-        self.chosen: Node = made
-        return self.chosen
+        return made
 
     def _rotate_index(self, x: Node) -> Node:
         """Its first features, as many as the layer's RoPE rotates, paired as the indexer says."""

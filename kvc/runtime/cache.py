@@ -9,11 +9,12 @@ from kvc.diagnostics import fail
 from kvc.graphs.program import Phase, Program
 from kvc.ops.axes import ACTIVATION_DTYPES
 from kvc.plan.types import Plan
+from kvc.runtime.accepted import accepted_counts, generating
 from kvc.runtime.batch import Part, Placed, Request, Step, StepPacker, make_step, next_bucket, padding_step
 from kvc.runtime.cache_manager import CacheManager, Limits
 from kvc.runtime.constants import make_constants
 from kvc.runtime.executor import Executor
-from kvc.runtime.layer_inputs import LayerInputs
+from kvc.runtime.layer_inputs import LayerInputs, padded_rows
 from kvc.runtime.out_of_pages import SequenceId
 from kvc.runtime.pools import PoolMemory
 from kvc.runtime.prefix_chain import TokenIds
@@ -173,7 +174,7 @@ class Cache:
         parts, start = [], 0
         for part in step.parts:
             count = _rows_of(part, padded)
-            rows = {name: _padded(x[start : start + count], part.padded_tokens) for name, x in inputs.items()}
+            rows = {name: padded_rows(x[start : start + count], part.padded_tokens) for name, x in inputs.items()}
             made = self._run(layer, part.phase, {**bound, **self._values[part.phase], **rows})
             parts.append(made["out"][:count])
             start += count
@@ -219,7 +220,7 @@ class Cache:
         captured step calls none); KVC507 for a count that cannot be.
         """
         self._check_open(step)
-        counts = _counts(step.requests, accepted or {})
+        counts = accepted_counts(step.requests, accepted or {})
         if any(counts.values()):
             self._check_layers(step)
         self.manager.commit(counts)
@@ -239,8 +240,8 @@ class Cache:
         if self._in_flight is not None:
             raise fail("KVC528", "the step before this one is still in flight", help="settle it first")
         self._check_layers(step)
-        drafted = _generating(step)
-        self.manager.commit(_counts(step.requests, {}), {request.id: request.tokens for request in drafted})
+        drafted = generating(step)
+        self.manager.commit(accepted_counts(step.requests, {}), {request.id: request.tokens for request in drafted})
         self._in_flight = step
         self._close()
 
@@ -252,7 +253,7 @@ class Cache:
         """
         if step is not self._in_flight:
             raise fail("KVC505", "this step is not in flight", help="advance puts a step in flight, settle ends it")
-        self.manager.settle(_counts(_generating(step), accepted or {}))
+        self.manager.settle(accepted_counts(generating(step), accepted or {}))
         self._in_flight = None
 
     def rewind(self, sequence: SequenceId, length: int) -> None:
@@ -394,27 +395,5 @@ _POSITIONS = ("step.committed", "step.query_starts", "step.sequence_ids")
 _CORRECTION = ("step.scheduled", "step.accepted_rows", "feedback.accepted")
 
 
-def _generating(step: Step) -> list[Request]:
-    return [request for request in step.requests if request.phase == "generation"]
-
-
-def _counts(requests: Sequence[Request], accepted: Mapping[SequenceId, int]) -> dict[SequenceId, int]:
-    """Accepted tokens of each request, all where nothing is said; KVC507 for a sequence that has none."""
-    all_of = {request.id: request.tokens for request in requests}
-    unknown = [name for name in accepted if name not in all_of]
-    if unknown:
-        raise fail("KVC507", f"sequence {unknown[0]!r} is not in the step; it has {list(all_of)}")
-    return {name: accepted.get(name, tokens) for name, tokens in all_of.items()}
-
-
 def _rows_of(part: Part, padded: bool) -> int:
     return part.padded_tokens if padded else part.tokens
-
-
-def _padded(x: torch.Tensor, rows: int) -> torch.Tensor:
-    """``x`` with zero rows at the end."""
-    if x.shape[0] == rows:
-        return x
-    out = x.new_zeros((rows, *x.shape[1:]))
-    out[: x.shape[0]] = x
-    return out

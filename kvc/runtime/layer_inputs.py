@@ -91,3 +91,12 @@ def _wrong_input(layer: int, name: str, got: str, expected: str) -> KvcError:
 def _bytes_of(x: torch.Tensor) -> torch.Tensor:
     """Codes as graphs take them, uint8 on the same memory; other values as they are."""
     return x.view(torch.uint8) if x.dtype in CODES.values() else x
+
+
+def padded_rows(x: torch.Tensor, rows: int) -> torch.Tensor:
+    """``x`` with zero rows at the end, so that it has ``rows``."""
+    if x.shape[0] == rows:
+        return x
+    out = x.new_zeros((rows, *x.shape[1:]))
+    out[: x.shape[0]] = x
+    return out
