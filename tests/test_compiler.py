@@ -79,6 +79,13 @@ def test_the_plan_counts_the_scales_of_the_program(tmp_path: Path, name: str, ol
     assert len(artifact.program.signatures) == 1, "layers that differ in scales alone share graphs"
 
 
+@pytest.mark.parametrize(("name", "tables"), [("tiny-mla-fp8", 1), ("tiny-staged", 0)])
+def test_the_plan_counts_the_rope_tables_of_the_program(name: str, tables: int):
+    artifact = compile_spec(name).artifact
+    assert sum(constant.kind == "rope_table" for constant in artifact.program.constants.values()) == tables
+    assert (artifact.plan.overheads.rope_bytes > 0) == bool(tables)
+
+
 def test_context_attention_is_part_of_a_signature(tmp_path: Path):
     text = (LIBRARY / "tiny-mla-fp8.yaml").read_text().replace(f"  context: fp8\n{_ATTENTION}\n", "  context: act\n")
     (tmp_path / "act.yaml").write_text(text)

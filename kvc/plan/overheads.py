@@ -49,7 +49,8 @@ def _of_source(run: LayerRun, encoding: str, scales: ScaleSource, of: str) -> It
 
 
 def _ropes(spec: ResolvedSpec) -> set[Rope]:
-    return {run.shape.rope for run in spec.runs if run.shape.rope}
+    """Tables of the program: rows of an engine come after RoPE."""
+    return {run.shape.rope for run in spec.runs if run.shape.rope and run.kernel == "kvc"}
 
 
 def _table_entries(spec: ResolvedSpec, pooling: Pooling) -> int:

@@ -310,14 +310,23 @@ class Cache:
         return pools | {name: self.constants[constant] for name, constant in binding.constants.items()}
 
     def _open(self, step: Step, prologue: bool) -> None:
+        """Make the step the open one; its pages go back where it cannot be."""
+        try:
+            self._pack(step)
+            if prologue:
+                self.prologue(step)
+        except Exception:
+            self.manager.commit({request.id: 0 for request in step.requests})
+            self._close()
+            raise
+
+    def _pack(self, step: Step) -> None:
         placed = self._packer.place(step)
         end = self._packer.pack(step, placed, self._host.numpy())
         # Blocking: the next step writes the same host buffer.
         self.step_buffer[:end].copy_(self._host[:end])
         self._sections = {part.phase: self._views(part.phase, placed) for part in step.parts}
         self._step, self._values, self._done, self._selections = step, {}, set(), Selections()
-        if prologue:
-            self.prologue(step)
 
     def _views(self, phase: Phase, placed: Sequence[Placed]) -> Tensors:
         sections = {

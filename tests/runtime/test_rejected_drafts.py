@@ -212,6 +212,10 @@ def test_a_sampler_that_wrote_nonsense_is_found():
     cache.accepted[0] = 4
     with pytest.raises(KvcError, match=r"KVC552 kvc::correct_lengths: accepted\[0\] is 4, expected 0 <= value <= 3"):
         cache.begin([Request("a", 1, "generation")])
+    cache.accepted[0] = 2
+    following = cache.begin([Request("a", 1, "generation")])  # the step that could not begin has left nothing
+    assert cache.positions().tolist() == [7]
+    cache.abort(following)
 
 
 # Captured
