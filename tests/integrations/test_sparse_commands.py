@@ -54,18 +54,8 @@ def test_sweep(run_kvc: Run, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(
         f"{PROMPT} begins with tallies on bone, and goes on with beads on strings.", "utf-8"
     )
-    options = (
-        "--text",
-        str(tmp_path / "text.txt"),
-        "--tokens",
-        "48",
-        "--first",
-        "4",
-        "--last",
-        "24",
-        "--retain",
-        "fp8",
-    )
+    options = ["--text", str(tmp_path / "text.txt"), "--tokens", "40", "--first", "4", "--last", "20"]
+    options += ["--retain", "fp8", "--encodings", "fp32,nvfp4,nvfp4_rope_fp8"]
     code, _, err = run_kvc(
         "sweep", str(spec), "--model", str(folder / "model"), "--out", str(tmp_path / "out"), *options
     )

@@ -94,6 +94,21 @@ MIXED = (
         "attention of a mla_sparse dsa layer cannot read a twin in `bf16`",
         "or add `retain: null`",
     ),
+    Broken(
+        "KVC144",
+        mixed("dsa", retain="encoding: index_key"),
+        "retain",
+        "attention of a mla_sparse dsa layer cannot read a twin in `index_key`",
+        "nearest: a twin in `fp8`",
+    ),
+    # Staging.
+    Broken(
+        "KVC161",
+        spec_text("mla", more=f"attention: {{kernel: engine, context: fp8, {UNIT}}}"),
+        "fp8, scales",
+        "fp8",
+        "write `kernel: kvc`",
+    ),
     # Drafts.
     Broken(
         "KVC149",
