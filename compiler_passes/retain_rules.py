@@ -6,7 +6,8 @@ from typing import Any
 import torch.fx
 
 from kvc.compiler_passes.effects import argument, takes
-from kvc.graphs.program import Program, signature_of
+from kvc.graphs.graph import is_op, qualified_name
+from kvc.graphs.program import Phase, Program, signature_of
 
 _RETAINED = ("first", "last", "unit")
 
@@ -22,7 +23,22 @@ def twins_are_read_as_retained(program: Program, before: Program | None) -> Iter
                     f"{name}.{phase}",
                     f"{call.target} reads {_text(found)} of a twin; {_text(wanted)} is retained",
                 )
+            if found is not None and not _is_committed(argument(call, "committed"), program, phase):
+                yield f"{name}.{phase}", f"{call.target} takes its retained rows from another length than the committed"
     yield from _unread_twins(program)
+
+
+def _is_committed(length: torch.fx.Node, program: Program, phase: Phase) -> bool:
+    """Whether it is the committed length of the step, as corrected on the device where that is done."""
+    prologue = program.prologues.get(phase)
+    made = length
+    if length.meta.get("role") == "prologue":
+        if prologue is None or str(length.target) not in prologue.outputs:
+            return True  # another rule says that it is missing
+        made = prologue.outputs[str(length.target)]
+    if any(section.name == "accepted_rows" for section in program.step.get(phase, ())):
+        return is_op(made, "kvc.correct_lengths")
+    return made.meta.get("role") == "step" and qualified_name(made) == "step.committed"
 
 
 def _unread_twins(program: Program) -> Iterator[tuple[str, str]]:

@@ -82,6 +82,7 @@ def set_attribute(name: str, value: object) -> Change:
         ("gqa0.write_back", "context", swapped(5, 6), "KVC333", "uses the page table of pool"),
         ("mla1.stage", "context", set_attribute("last", 25), "KVC335", "reads first 4, last 25"),
         ("gqa0.stage", "context", set_attribute("unit", "page"), "KVC335", "by the page"),
+        ("gqa0.stage", "generation", swapped(5, 6), "KVC335", "retained rows from another length"),
     ],
 )
 def test_what_a_part_gets_wrong(name: str, phase: str, change: Change, code: str, words: str) -> None:
