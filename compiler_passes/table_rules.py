@@ -21,9 +21,17 @@ def tables_are_of_the_pools(program: Program, before: Program | None) -> Iterato
         prologue = program.prologues.get(phase)
         for pool, place in _uses(graph):
             wanted = bound.get(signature_of(name), {}).get(str(pool.target), (None, 0))[0]
-            for found in sorted(_pools_of([place], prologue) - {wanted}):
+            pools = _pools_of([place], prologue)
+            if not pools and not _is_lost(place, prologue):
+                yield f"{name}.{phase}", f"reaches into {qualified_name(pool)} by no page table of the step"
+            for found in sorted(pools - {wanted}):
                 used = f"uses the page table of pool {found} for {qualified_name(pool)}"
                 yield f"{name}.{phase}", f"{used}; it is bound to {wanted}"
+
+
+def _is_lost(place: Node, prologue: Graph | None) -> bool:
+    """Whether it comes from a prologue that does not make it, which another rule says."""
+    return place.meta.get("role") == "prologue" and str(place.target) not in (prologue.outputs if prologue else ())
 
 
 def _uses(graph: Graph) -> Iterator[tuple[Node, Node]]:

@@ -22,7 +22,7 @@ _VERSIONS: dict[str, Any] = {
     "torch": torch.__version__,
     "transformers": transformers.__version__,
 }
-_WEIGHTS = ("config.json", "*.safetensors")
+_WEIGHTS = ("config.json", "*.safetensors", "pytorch_model*.bin")
 
 
 @dataclass(frozen=True)

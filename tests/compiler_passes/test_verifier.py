@@ -255,6 +255,14 @@ def test_prologue_makes_another_type() -> None:
     assert "takes prologue.rows_0 as i32[T]; prologue.generation makes i32[B]" in broken(prologues=prologues)[0].message
 
 
+def test_rows_that_are_made_of_no_page_table() -> None:
+    prologues = {phase: graph.copy() for phase, graph in compiled().prologues.items()}
+    output = prologues["generation"].fx.output_node()
+    output.args = (output.args[0] | {"rows_0": output.args[0]["positions"]},)
+    one = next(one for one in broken(prologues=prologues) if one.code == "KVC333")
+    assert one.message.endswith("generation: reaches into pool.history by no page table of the step")
+
+
 def test_section_that_does_not_exist() -> None:
     step = {phase: sections[1:] for phase, sections in compiled().step.items()}
     one = broken(step=step)[0]

@@ -21,6 +21,7 @@ from kvc.report.sweep_results import Row, Stretch
 from kvc.specs import load_spec
 from kvc.sweep import running
 from kvc.sweep.configurations import Configuration, Limits, Twin, compile_configuration, grid, histories_of
+from kvc.sweep.rows import weights_digest
 
 Run = Callable[..., tuple[int, str, str]]
 TEXT = "The history of mathematics begins with counting; tallies on bone are its oldest records. "
@@ -251,3 +252,12 @@ def test_kl_is_that_of_parity() -> None:
     found = _compared(logits, torch.tensor([1, 2, 3]))
     torch.testing.assert_close(found[1].kl, kl_divergence(*logits))
     assert found[0].agrees.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_other_weights_are_another_sweep(tmp_path: Path, name: str) -> None:
+    digests = set()
+    for content in (b"one", b"two"):
+        (tmp_path / name).write_bytes(content)
+        digests.add(weights_digest(tmp_path))
+    assert len(digests) == 2
