@@ -6,7 +6,7 @@ the same rows in a twin goes into the same op.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch.fx
@@ -42,6 +42,8 @@ class RowKind:
     query: str
 
 
+_SINGLE_FIELD = "an index key is a single field, stored as it is"
+
 GQA = RowKind("kvc.append_gqa", KV, ("K", "V"), 0, "q")
 LATENT = RowKind("kvc.append_mla", MLA, ("the latent", "the rope"), 1, "q_rope")
 
@@ -55,7 +57,7 @@ class StoreOfEncodedRows(Rule):
         """Find the two fields and the query, or say what is in the way."""
         readers = [call for call in graph.calls if (found["pool"], "read") in accesses(call)]
         if any(takes(reader, "index_q") for reader in readers):
-            return WhyNot(found["store"], "an index key is a single field, stored as it is")
+            return WhyNot(found["store"], _SINGLE_FIELD)
         found["kind"] = _kind(readers)
         return (
             self._find_fields(graph, found, readers)
@@ -256,5 +258,8 @@ class FuseAppend(GraphPass):
     rules = (StoreOfEncodedRows(),)
 
     def rewrite(self, graph: Graph, program: Program) -> Rewritten:
-        """Fuse wherever the two encoded fields of a row are stored."""
-        return apply_rules(graph, self.rules)
+        """Fuse wherever the two encoded fields of a row are stored; the key of an indexer is no such place."""
+        done = apply_rules(graph, self.rules)
+        misses = tuple(miss for miss in done.misses if miss.reason != _SINGLE_FIELD)
+        notes = (f"{graph.name}: {_SINGLE_FIELD}",) if len(misses) < len(done.misses) else ()
+        return replace(done, misses=misses, notes=notes)
