@@ -132,8 +132,10 @@ def _not_selected(program: Program, binding: Binding) -> Found:
 
 
 def _selected_type(program: Program, signature: str, phase: Phase, *, taken: bool) -> str:
-    """The type of the chosen rows that a graph takes, or of those that it makes."""
-    graph = program.graphs[signature, phase]
+    """The type of the chosen rows that a graph takes, or of those that it makes; a missing graph is another rule's."""
+    graph = program.graphs.get((signature, phase))
+    if graph is None:
+        return "nothing"
     placeholder = next((node for node in graph.placeholders if node.meta["role"] == "selected"), None)
     found = placeholder if taken else graph.outputs.get("selected")
     return graph.symbols.type_text(found.meta["val"]) if found else "nothing"
