@@ -43,3 +43,10 @@ def test_a_layer_that_chooses_nothing_is_refused() -> None:
     chain = (first, replace(last, layer=1), replace(last, selected_from=1))
     with pytest.raises(KvcError, match=r"selected.rows is i32\[T, 24\]; layer 1 makes nothing in the context phase"):
         verify(replace(program, bindings=chain), Stage.LOWERED, after="fuse_x")
+
+
+def test_a_graph_that_is_lost_is_a_finding() -> None:
+    program = lowered(SPEC)[0]
+    left = {key: graph for key, graph in program.graphs.items() if key != ("mla_sparse0", "context")}
+    with pytest.raises(KvcError, match="KVC330.*there is no graph for this phase"):
+        verify(replace(program, graphs=left), Stage.LOWERED, after="fuse_x")
