@@ -48,5 +48,5 @@ def test_a_layer_that_chooses_nothing_is_refused() -> None:
 def test_a_graph_that_is_lost_is_a_finding() -> None:
     program = lowered(SPEC)[0]
     left = {key: graph for key, graph in program.graphs.items() if key != ("mla_sparse0", "context")}
-    with pytest.raises(KvcError, match="KVC330.*there is no graph for this phase"):
+    with pytest.raises(KvcError, match=r"KVC330.*there is no graph for this phase"):
         verify(replace(program, graphs=left), Stage.LOWERED, after="fuse_x")
