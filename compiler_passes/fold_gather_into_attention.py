@@ -12,12 +12,11 @@ import torch.fx
 from kvc.compat import op_schema
 from kvc.compiler_passes.effects import argument, operands
 from kvc.compiler_passes.fold_overlay import GATHER, MIXED
-from kvc.compiler_passes.gathers import by_schema, differing, gathering_call, written_between
+from kvc.compiler_passes.gathers import differing, gathering_call, put_in_place, written_between
 from kvc.compiler_passes.infra import GraphPass, Miss, Rewritten, miss_at
 from kvc.compiler_passes.rewrite import Bindings, Call, NearMiss, Rule, WhyNot, apply_rules
 from kvc.compiler_passes.stages import Stage
-from kvc.graphs.builder import insert_call
-from kvc.graphs.graph import Graph, find_op, op_name, result
+from kvc.graphs.graph import Graph, op_name
 from kvc.graphs.program import Program
 from kvc.graphs.symbols import DTYPE_NAMES
 
@@ -58,13 +57,7 @@ class GatherThenAttend(Rule):
         """Let the attention read what the gather read."""
         attention, gather = found["attention"], found["gather"]
         target = op_name(attention.target).removesuffix(_GATHERED)
-        args, attributes = by_schema(find_op(target), _reads(gather) | _operands(attention) | dict(attention.kwargs))
-        with graph.fx.inserting_before(attention):
-            made = insert_call(graph, target, *args, source=attention.meta["source"], **attributes)
-        for index, value in enumerate(made):  # type: ignore[arg-type]
-            taken = result(attention, index)
-            if taken is not None:
-                taken.replace_all_uses_with(value)
+        put_in_place(graph, attention, target, _reads(gather) | _operands(attention) | dict(attention.kwargs))
 
 
 def _reads(gather: Node) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """`gather_rows`, then `overlay_retained_rows`, becomes `gather_mixed_rows`: each row is read from one pool, once."""
 
 from kvc.compiler_passes.effects import argument, operands
-from kvc.compiler_passes.gathers import by_schema, differing, gathering_call, written_between
+from kvc.compiler_passes.gathers import differing, gathering_call, put_in_place, written_between
 from kvc.compiler_passes.infra import GraphPass, Miss, Rewritten, miss_at
 from kvc.compiler_passes.rewrite import Bindings, Call, Rule, WhyNot, apply_rules
 from kvc.compiler_passes.stages import Stage
-from kvc.graphs.builder import insert_call
-from kvc.graphs.graph import Graph, find_op, is_op, result
+from kvc.graphs.graph import Graph, is_op
 from kvc.graphs.program import Program
 
 GATHER, OVERLAY, MIXED = "kvc.gather_rows", "kvc.overlay_retained_rows", "kvc.gather_mixed_rows"
@@ -36,13 +35,7 @@ class GatherThenOverlay(Rule):
         values = {name: argument(gather, name) for name in names} | dict(gather.kwargs)
         values |= {name: argument(overlay, name) for name in ("twin", "twin_table", "committed", "twin_scales")}
         values |= {name: overlay.kwargs[name] for name in ("first", "last", "unit")}
-        args, attributes = by_schema(find_op(MIXED), values | {"twin_encoding": overlay.kwargs["encoding"]})
-        with graph.fx.inserting_before(overlay):
-            made = insert_call(graph, MIXED, *args, source=overlay.meta["source"], **attributes)
-        for index, row in enumerate(made):  # type: ignore[arg-type]
-            taken = result(overlay, index)
-            if taken is not None:
-                taken.replace_all_uses_with(row)
+        put_in_place(graph, overlay, MIXED, values | {"twin_encoding": overlay.kwargs["encoding"]})
 
 
 class FoldOverlay(GraphPass):

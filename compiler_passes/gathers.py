@@ -8,7 +8,8 @@ import torch.fx
 from kvc.compat import op_schema
 from kvc.compiler_passes.effects import accesses, argument, producer
 from kvc.compiler_passes.rewrite import WhyNot, describe
-from kvc.graphs.graph import Graph, is_op
+from kvc.graphs.builder import insert_call
+from kvc.graphs.graph import Graph, find_op, is_op, result
 
 Node = torch.fx.Node
 
@@ -50,6 +51,17 @@ def written_between(graph: Graph, first: Node, last: Node) -> WhyNot | None:
         if order[first] < order[node] < order[last] and any((pool, "write") in accesses(node) for pool in pools):
             return WhyNot(node, f"{describe(node)} writes the pool between the gather and {describe(last)}")
     return None
+
+
+def put_in_place(graph: Graph, old: Node, op: str, values: Mapping[str, Any]) -> None:
+    """Call ``op`` where ``old`` stands, with those of ``values`` that it takes; its results serve old's users."""
+    args, attributes = by_schema(find_op(op), values)
+    with graph.fx.inserting_before(old):
+        made = insert_call(graph, op, *args, source=old.meta["source"], **attributes)
+    for index, value in enumerate(made):  # type: ignore[arg-type]
+        taken = result(old, index)
+        if taken is not None:
+            taken.replace_all_uses_with(value)
 
 
 def by_schema(op: Any, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

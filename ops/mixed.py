@@ -77,6 +77,24 @@ def check_twin(
     check_encoded_pool(op, twin, encoding, row.fields, row.heads, row.dims, tokens_per_page, argument="twin")
 
 
+def check_pools(
+    op: str,
+    row: RowSizes,
+    named: Mapping[str, Any],
+    twin: Sequence[Operand],
+    encodings: tuple[str, str | None],
+    tokens_per_page: int,
+    retained: tuple[int, int, str] | None = None,
+) -> None:
+    """Check that a row makes up the pages of `pool`, and of the twin, whose operands are ``twin``, if there is one.
+
+    ``encodings``: the history's and the twin's. Raises as `check_encoded_pool` and `check_twin`.
+    """
+    check_encoded_pool(op, named["pool"], encodings[0], row.fields, row.heads, row.dims, tokens_per_page)
+    given = {operand.name: named[operand.name] for operand in twin}
+    check_twin(op, row, given, encodings[1], tokens_per_page, retained)
+
+
 def _check_nothing(op: str, given: Mapping[str, torch.Tensor | None], encoding: str | None) -> None:
     for name, value in (*given.items(), ("twin_encoding", encoding)):
         if value is not None:

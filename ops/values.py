@@ -6,6 +6,7 @@ from collections import Counter
 import torch
 
 from kvc.diagnostics import fail
+from kvc.ops.axes import wrong
 
 
 def check_range(op: str, argument: str, values: torch.Tensor, low: int, high: int) -> None:
@@ -39,6 +40,13 @@ def check_write_rows(op: str, rows: torch.Tensor, num_rows: int, argument: str =
         raise fail(
             "KVC553", f"kvc::{op}: {argument}: write row {row} is given {times} times", help="give each row once"
         )
+
+
+def check_queries(op: str, argument: str, q: torch.Tensor, lengths: torch.Tensor) -> None:
+    """Raise KVC551 unless every sequence has as many of the query tokens."""
+    tokens, sequences = len(q), len(lengths)
+    if tokens % sequences if sequences else tokens:
+        raise wrong(op, argument, f"axis T is {tokens}, expected a multiple of the {sequences} sequences")
 
 
 def check_starts(op: str, argument: str, starts: torch.Tensor, total: int) -> None:

@@ -7,7 +7,6 @@ import torch
 from kvc.ops import mixed
 from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind
 from kvc.ops.codecs.rows import KV, check_codes, check_scales
-from kvc.ops.paging import check_encoded_pool
 from kvc.ops.rope.schema import check_optional_rotation, check_rotation
 from kvc.ops.values import check_range, check_write_rows
 
@@ -50,10 +49,7 @@ def check(
     if layout is not None:
         check_rotation("append_gqa", sizes["R"], sizes["D"], layout)
     row = mixed.RowSizes(KV, (sizes["Hk"],) * 2, (sizes["D"], sizes["V"]))
-    check_encoded_pool("append_gqa", tensors[0], encoding, row.fields, row.heads, row.dims, tokens_per_page)
-    mixed.check_twin(
-        "append_gqa", row, {operand.name: named[operand.name] for operand in TWIN}, twin_encoding, tokens_per_page
-    )
+    mixed.check_pools("append_gqa", row, named, TWIN, (encoding, twin_encoding), tokens_per_page)
     mixed.check_no_codes("append_gqa", {"v": named["v"]}, named["twin"])
     return sizes
 

@@ -7,7 +7,6 @@ import torch
 from kvc.ops import mixed
 from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, known, wrong
 from kvc.ops.codecs.rows import KV, check_scales
-from kvc.ops.paging import check_encoded_pool
 from kvc.ops.values import check_range, check_starts
 
 TWIN = (mixed.TWIN, mixed.TWIN_TABLE, *mixed.twin_scales(KV))
@@ -46,9 +45,8 @@ def check(
     check_groups("gqa_context", sizes["H"], sizes["Hk"])
     check_scales("gqa_context", encoding, [("k", "k_scale", tensors[7]), ("v", "v_scale", tensors[8])])
     row = mixed.RowSizes(KV, (sizes["Hk"],) * 2, (sizes["D"], sizes["V"]))
-    check_encoded_pool("gqa_context", tensors[3], encoding, row.fields, row.heads, row.dims, tokens_per_page)
-    given = {operand.name: named[operand.name] for operand in TWIN}
-    mixed.check_twin("gqa_context", row, given, twin_encoding, tokens_per_page, (first, last, unit))
+    encodings, retained = (encoding, twin_encoding), (first, last, unit)
+    mixed.check_pools("gqa_context", row, named, TWIN, encodings, tokens_per_page, retained)
     return sizes
 
 

@@ -5,11 +5,10 @@ from typing import Any
 import torch
 
 from kvc.ops import mixed
-from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, wrong
+from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind
 from kvc.ops.codecs.rows import KV, check_scales
 from kvc.ops.gqa_context.schema import check_groups
-from kvc.ops.paging import check_encoded_pool
-from kvc.ops.values import check_range
+from kvc.ops.values import check_queries, check_range
 
 TWIN = (mixed.TWIN, mixed.TWIN_TABLE, mixed.COMMITTED, *mixed.twin_scales(KV))
 DEFINITION = (
@@ -46,18 +45,15 @@ def check(
     check_groups("gqa_decode", sizes["H"], kv_heads)
     check_scales("gqa_decode", encoding, [("k", "k_scale", tensors[4]), ("v", "v_scale", tensors[5])])
     row = mixed.RowSizes(KV, (kv_heads,) * 2, (sizes["D"], v_head_dim))
-    check_encoded_pool("gqa_decode", tensors[1], encoding, row.fields, row.heads, row.dims, tokens_per_page)
-    given = {operand.name: named[operand.name] for operand in TWIN}
-    mixed.check_twin("gqa_decode", row, given, twin_encoding, tokens_per_page, (first, last, unit))
+    encodings, retained = (encoding, twin_encoding), (first, last, unit)
+    mixed.check_pools("gqa_decode", row, named, TWIN, encodings, tokens_per_page, retained)
     return sizes
 
 
 def check_values(*tensors: Any, tokens_per_page: int, **_: Any) -> None:
     """Every sequence has as many query tokens, pages lie in their pools, lengths in the table."""
     q, pool, page_table, lengths = tensors[:4]
-    tokens, sequences = len(q), len(lengths)
-    if tokens % sequences if sequences else tokens:
-        raise wrong("gqa_decode", "q", f"axis T is {tokens}, expected a multiple of the {sequences} sequences")
+    check_queries("gqa_decode", "q", q, lengths)
     check_range("gqa_decode", "page_table", page_table, -1, pool.shape[0])
     check_range("gqa_decode", "lengths", lengths, 0, page_table.shape[1] * tokens_per_page + 1)
     mixed.check_twin_values("gqa_decode", mixed.named(OPERANDS, tensors), tokens_per_page)

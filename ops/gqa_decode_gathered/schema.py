@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 
-from kvc.ops.axes import ACTIVATIONS, INT32, Operand, bind, wrong
+from kvc.ops.axes import ACTIVATIONS, INT32, Operand, bind
 from kvc.ops.gathered_rows import check_lengths, check_rows, row_operands
 from kvc.ops.gqa_context.schema import check_groups
+from kvc.ops.values import check_queries
 
 NAME = "gqa_decode_gathered"
 DEFINITION = (
@@ -38,9 +39,7 @@ def check_values(
     q: torch.Tensor, rows: Sequence[torch.Tensor], page_table: torch.Tensor, lengths: torch.Tensor, **_: Any
 ) -> None:
     """Every sequence has as many query tokens, lengths lie in the rows."""
-    tokens, sequences = len(q), len(lengths)
-    if tokens % sequences if sequences else tokens:
-        raise wrong(NAME, "q", f"axis T is {tokens}, expected a multiple of the {sequences} sequences")
+    check_queries(NAME, "q", q, lengths)
     check_lengths(NAME, "lengths", lengths, rows)
 
 

@@ -10,7 +10,6 @@ from kvc.ops import mixed, transposed
 from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, known, same_dtype, wrong
 from kvc.ops.codecs.rows import MLA, check_scales
 from kvc.ops.expand_mla.schema import check_v_layout
-from kvc.ops.paging import check_encoded_pool
 from kvc.ops.values import check_range, check_starts
 
 TWIN = (mixed.TWIN, mixed.TWIN_TABLE, *mixed.twin_scales(MLA))
@@ -58,9 +57,8 @@ def check(
     scales = [("latent", "latent_scale", named["latent_scale"]), ("rope", "rope_scale", named["rope_scale"])]
     check_scales("mla_context", encoding, scales)
     row = mixed.RowSizes(MLA, (1, 1), (sizes["C"], sizes["R"]))
-    check_encoded_pool("mla_context", named["pool"], encoding, row.fields, row.heads, row.dims, tokens_per_page)
-    given = {operand.name: named[operand.name] for operand in TWIN}
-    mixed.check_twin("mla_context", row, given, twin_encoding, tokens_per_page, (first, last, unit))
+    encodings, retained = (encoding, twin_encoding), (first, last, unit)
+    mixed.check_pools("mla_context", row, named, TWIN, encodings, tokens_per_page, retained)
     check_chunk("mla_context", chunk_tokens, tokens_per_page)
     return sizes
 

@@ -5,10 +5,9 @@ from typing import Any
 import torch
 
 from kvc.ops import mixed
-from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, same_dtype, wrong
+from kvc.ops.axes import ACTIVATIONS, BYTES, FLOAT32, INT32, Operand, bind, same_dtype
 from kvc.ops.codecs.rows import MLA, check_scales
-from kvc.ops.paging import check_encoded_pool
-from kvc.ops.values import check_range
+from kvc.ops.values import check_queries, check_range
 
 TWIN = (mixed.TWIN, mixed.TWIN_TABLE, mixed.COMMITTED, *mixed.twin_scales(MLA))
 DEFINITION = (
@@ -45,18 +44,15 @@ def check(
     scales = [("latent", "latent_scale", tensors[5]), ("rope", "rope_scale", tensors[6])]
     check_scales("mla_decode", encoding, scales)
     row = mixed.RowSizes(MLA, (1, 1), (sizes["C"], sizes["R"]))
-    check_encoded_pool("mla_decode", tensors[2], encoding, row.fields, row.heads, row.dims, tokens_per_page)
-    given = {operand.name: named[operand.name] for operand in TWIN}
-    mixed.check_twin("mla_decode", row, given, twin_encoding, tokens_per_page, (first, last, unit))
+    encodings, retained = (encoding, twin_encoding), (first, last, unit)
+    mixed.check_pools("mla_decode", row, named, TWIN, encodings, tokens_per_page, retained)
     return sizes
 
 
 def check_values(*tensors: Any, tokens_per_page: int, **_: Any) -> None:
     """Every sequence has as many query tokens, pages lie in their pools, lengths in the table."""
     q_latent, _q_rope, pool, page_table, lengths = tensors[:5]
-    tokens, sequences = len(q_latent), len(lengths)
-    if tokens % sequences if sequences else tokens:
-        raise wrong("mla_decode", "q_latent", f"axis T is {tokens}, expected a multiple of the {sequences} sequences")
+    check_queries("mla_decode", "q_latent", q_latent, lengths)
     check_range("mla_decode", "page_table", page_table, -1, pool.shape[0])
     check_range("mla_decode", "lengths", lengths, 0, page_table.shape[1] * tokens_per_page + 1)
     mixed.check_twin_values("mla_decode", mixed.named(OPERANDS, tensors), tokens_per_page)

@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 
-from kvc.ops.axes import ACTIVATIONS, INT32, Operand, bind, same_dtype, wrong
+from kvc.ops.axes import ACTIVATIONS, INT32, Operand, bind, same_dtype
 from kvc.ops.gathered_rows import check_lengths, check_rows, row_operands
+from kvc.ops.values import check_queries
 
 NAME = "mla_decode_gathered"
 DEFINITION = (
@@ -48,9 +49,7 @@ def check_values(
     **_: Any,
 ) -> None:
     """Every sequence has as many query tokens, lengths lie in the rows."""
-    tokens, sequences = len(q_latent), len(lengths)
-    if tokens % sequences if sequences else tokens:
-        raise wrong(NAME, "q_latent", f"axis T is {tokens}, expected a multiple of the {sequences} sequences")
+    check_queries(NAME, "q_latent", q_latent, lengths)
     check_lengths(NAME, "lengths", lengths, rows)
 
 
