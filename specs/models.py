@@ -123,6 +123,11 @@ class Retain(Model):
     ] = "token"
     scales: Annotated[Scales, Field(description="of the twin, where its encoding needs them")] | None = None
 
+    @property
+    def keeps_tokens(self) -> bool:
+        """Whether there is a twin: what retains nothing has none, whatever else it says."""
+        return self.first + self.last > 0
+
 
 class Override(Model):
     """Storage of some layers that differs from the rest."""

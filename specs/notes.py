@@ -66,7 +66,8 @@ def _plain_layers(subject: Subject) -> Iterator[Hit]:
     found: dict[_Plain, list[range]] = {}
     for run in subject.runs if any(run.retain for run in subject.runs) else ():
         row = mixed_layer(run.shape.capability, run.coverage.kind, run.domain)
-        if not row.accepts_twin and (run.domain == "draft" or _retains(storage.of(run.first).retain)):
+        retain = storage.of(run.first).retain if run.domain == "target" else None
+        if not row.accepts_twin and (run.domain == "draft" or (retain and retain.keeps_tokens)):
             plain = _Plain(subject.written[run.source], _what(run), run.encoding, row)
             found.setdefault(plain, []).append(run.layers)
     highs = {site.high for site in storage_sites(subject.spec) if site.high}
@@ -107,10 +108,6 @@ def _without_twin(subject: Subject) -> Iterator[Hit]:
     yield from _window_beside(subject)
 
 
-def _retains(retain: Retain | None) -> bool:
-    return retain is not None and retain.first + retain.last > 0
-
-
 def _retaining(spec: Spec) -> Iterator[tuple[Loc, Site, Retain]]:
     """Where `retain` is written."""
     for site in storage_sites(spec):
@@ -120,7 +117,7 @@ def _retaining(spec: Spec) -> Iterator[tuple[Loc, Site, Retain]]:
 
 def _nothing(subject: Subject) -> Iterator[Hit]:
     for loc, site, retain in _retaining(subject.spec):
-        if not _retains(retain):
+        if not retain.keeps_tokens:
             message = f"`first: 0, last: 0` retain nothing: no twin, a plain cache in `{site.encoding}`"
             yield Hit(loc, message, "remove `retain`, or write how many tokens are retained")
 
@@ -139,7 +136,7 @@ def _everything(subject: Subject) -> Iterator[Hit]:
 def _whole_pages(subject: Subject) -> Iterator[Hit]:
     size = subject.spec.cache.tokens_per_page
     for loc, _, retain in _retaining(subject.spec):
-        if retain.unit == "page" and _retains(retain) and (retain.first % size or retain.last % size):
+        if retain.unit == "page" and retain.keeps_tokens and (retain.first % size or retain.last % size):
             first = -(-retain.first // size) * size
             message = (
                 f"whole pages of {size:,} tokens are retained: the first {first:,} and, by the length, the last "

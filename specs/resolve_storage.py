@@ -95,7 +95,7 @@ def source_of(names: tuple[str, ...], kind: str, scales: models.Scales | None, p
 
 
 def _retained(retain: models.Retain | None, shape: resolved.Shape, position: int) -> resolved.Retained | None:
-    if retain is None or retain.first + retain.last == 0 or retain.encoding is None:
+    if retain is None or not retain.keeps_tokens or retain.encoding is None:
         return None
     scales = scale_source(retain.encoding, shape, retain.scales, position)
     return resolved.Retained(retain.first, retain.last, retain.unit, retain.encoding, scales)

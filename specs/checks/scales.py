@@ -74,7 +74,7 @@ def _of_storage(spec: Spec) -> Iterator[Use]:
             is_needed="encoding" in site.own and bool(site.scale_fields),
         )
         retain = site.retain if "retain" in site.own else None
-        if retain and retain.first + retain.last:  # what retains nothing has no twin, whatever else it says
+        if retain and retain.keeps_tokens:
             inherits = [other for other in others if site is cache and "retain" not in other.own]
             fields = (*site.twin_scale_fields, *(n for other in inherits for n in other.twin_scale_fields))
             yield Use(

@@ -55,7 +55,7 @@ class Site:
     @property
     def high(self) -> str | None:
         """Encoding of what is retained; None where nothing is."""
-        return self.retain.encoding if self.retain and self.retain.first + self.retain.last else None
+        return self.retain.encoding if self.retain and self.retain.keeps_tokens else None
 
     @property
     def encodings(self) -> dict[str, tuple[Written, ...]]:

@@ -54,7 +54,7 @@ def _mixed(spec: Spec) -> Iterator[Hit]:
 def _retain_encoding(spec: Spec) -> Iterator[Hit]:
     for site in storage_sites(spec):
         retain = site.retain if "retain" in site.own else None
-        if retain and retain.encoding is None and site.encoding not in MIXED and retain.first + retain.last:
+        if retain and retain.encoding is None and site.encoding not in MIXED and retain.keeps_tokens:
             help = f"add `encoding:`, one of {listed(twin_choices(site)) or 'none'}"
             yield Hit((*site.loc, "retain"), "`retain` does not say in which encoding", help)
 
