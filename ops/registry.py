@@ -1,20 +1,21 @@
 """The ops as rows of one table, and their one registration in the `kvc` namespace.
 
 An `OpDef` is built in the op's own folder; `kvc.ops` collects them. Registration goes through `torch.library.Library`
-(5-10 us a call where `custom_op` costs 20-40): the reference serves as the generic kernel on CPU and CUDA.
+(5-10 us a call where `custom_op` costs 20-40). On a CPU the reference runs; on a GPU what `kvc.ops.kernels` chooses.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from kvc.compat import op_schema
+from kvc.ops import kernels
 from kvc.ops.example_inputs import Example, Shape
 
 NAMESPACE = "kvc"
-GENERIC_KEYS = ("CPU", "CUDA")
 
 
 def _no_values(*args: Any, **kwargs: Any) -> None:
@@ -26,7 +27,7 @@ def _no_scratch(*args: Any, **kwargs: Any) -> int:
     return 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OpDef:
     """One op.
 
@@ -57,6 +58,21 @@ class OpDef:
     def overload(self) -> Any:
         """What to call and to match in a graph: ``torch.ops.kvc.<name>.default``."""
         return getattr(torch.ops.kvc, self.name).default
+
+    @property
+    def folder(self) -> str:
+        """The package that holds the op: `kvc.ops.rope`."""
+        return self.reference.__module__.rpartition(".")[0]
+
+    @cached_property
+    def operand_names(self) -> tuple[str, ...]:
+        """Names of the positional arguments."""
+        return kernels.operand_names(self)
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """Attributes that a call may leave out, with what they are then."""
+        return kernels.defaults(self)
 
     @property
     def doc(self) -> str:
@@ -94,8 +110,7 @@ def register(ops: Iterable[OpDef]) -> tuple[torch.library.Library, dict[str, OpD
     table = {op.name: op for op in ops}
     for op in table.values():
         library.define(op.schema, tags=(torch.Tag.pt2_compliant_tag,))
-        run = _checked(op)
-        for key in GENERIC_KEYS:
-            library.impl(op.name, run, key)
+        library.impl(op.name, _checked(op), "CPU")
+        library.impl(op.name, kernels.on_cuda(op), "CUDA")
         torch.library.register_fake(f"{NAMESPACE}::{op.name}", _checked_fake(op), lib=library)
     return library, table

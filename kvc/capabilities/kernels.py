@@ -1,13 +1,17 @@
 """Which kernels implement an op, where they run and where they can be captured into a graph."""
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Kernel:
     """One implementation of op ``kvc::<op>``.
 
-    ``archs`` None: any architecture of ``devices``; ``capturable``: devices on which a replayable graph may hold it.
+    ``archs`` None: any architecture of ``devices``; the others are those that it was tested on. ``capturable``: devices
+    on which a replayable graph may hold it. ``takes``: what a call must be like, as (name, allowed values) of a named
+    size (`C`), an attribute (`encoding`) or the dtype of an operand (`q_latent`, `none` where it is not given).
+    Of several rows of an op that fit, the first one runs.
     """
 
     op: str
@@ -16,6 +20,7 @@ class Kernel:
     archs: tuple[str, ...] | None
     capturable: tuple[str, ...]
     summary: str
+    takes: tuple[tuple[str, tuple[Any, ...]], ...] = ()
 
 
 def _reference(op: str) -> Kernel:
@@ -65,4 +70,12 @@ _OPS = (
     "step_positions",
     "write_rows",
 )
-KERNELS: tuple[Kernel, ...] = tuple(_reference(op) for op in _OPS)
+
+
+def _hopper(op: str, name: str, summary: str, **takes: tuple[Any, ...]) -> Kernel:
+    return Kernel(op, name, ("cuda",), ("sm_90",), ("cuda",), summary, tuple(takes.items()))
+
+
+# Kernels of GPUs, one line each, in the order of the ops above; of an op's rows the special ones first.
+_GPU: tuple[Kernel, ...] = ()
+KERNELS: tuple[Kernel, ...] = (*_GPU, *map(_reference, _OPS))

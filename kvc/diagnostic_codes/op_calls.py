@@ -35,4 +35,10 @@ CODES: dict[str, Code] = {
         "The kind of rope is not known or one of its numbers is missing.",
         "rope: {kind: llama3, theta: 500000}  # without factor",
     ),
+    "KVC557": Code(
+        "a kernel that cannot run the call",
+        "A graph names the kernel of each of its calls. This one is not made for the device or for such a call, or the "
+        "package that it is written in is missing.",
+        "%5: bf16[T, 32, 128] = kvc.rope(%1, %2, %3) {layout=half} @triton  # on an sm_80 device",
+    ),
 }

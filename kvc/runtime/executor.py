@@ -9,6 +9,7 @@ import torch.fx
 
 from kvc.diagnostics import fail
 from kvc.graphs.graph import Graph, qualified_name
+from kvc.ops.kernels import PinnedCall
 
 # An argument: the slot of a value, or a list of slots (a tensor list).
 _Argument = int | list[int]
@@ -81,8 +82,9 @@ class Executor:
                 f"graph {self.name}: keyword {nodes[0]} of {node.target} is a tensor; tensors are positional"
             )
         assert callable(node.target)
+        kernel = node.meta.get("kernel")
         return _Call(
-            node.target,
+            PinnedCall(node.target, kernel) if kernel else node.target,
             tuple(self._argument(value) for value in node.args),
             dict(node.kwargs),
             self._slots[node],

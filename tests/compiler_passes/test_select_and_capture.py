@@ -7,21 +7,28 @@ from kvc.capabilities import Kernel
 from kvc.compiler_passes import capture_cuda_graphs, select_kernels
 from kvc.compiler_passes.capture_cuda_graphs import CaptureCudaGraphs
 from kvc.compiler_passes.manager import PIPELINE, run_passes
-from kvc.compiler_passes.select_kernels import SelectKernels, kernels_for
+from kvc.compiler_passes.select_kernels import SelectKernels
 from kvc.compiler_passes.stages import REFRESH_RULES
 from kvc.diagnostics import KvcError
 from kvc.graphs.program import Program
 from kvc.graphs.text import parse_graph, print_graph
+from kvc.ops import kernels
+from kvc.ops.kernels import usable_kernels
 
 FAST = Kernel("gqa_decode", "wgmma", ("cuda",), ("sm_90",), ("cuda",), "Hopper")
 SLOW = Kernel("gqa_decode", "reference", ("cpu", "cuda"), None, ("cpu",), "plain torch; reads lengths on the host")
+
+
+def table(monkeypatch: pytest.MonkeyPatch, rows: tuple[Kernel, ...]) -> None:
+    for module in (select_kernels, kernels):
+        monkeypatch.setattr(module, "KERNELS", rows)
 
 
 @pytest.fixture
 def two_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table with a kernel for one architecture, listed after the generic one."""
     others = tuple(kernel for kernel in select_kernels.KERNELS if kernel.op != "gqa_decode")
-    monkeypatch.setattr(select_kernels, "KERNELS", (SLOW, FAST, *others))
+    table(monkeypatch, (SLOW, FAST, *others))
 
 
 def hoisted(device: str, arch: str | None) -> Program:
@@ -51,7 +58,7 @@ def test_ops_of_torch_get_no_kernel() -> None:
 
 def test_no_kernel_names_op_device_and_arch(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tuple(k for k in select_kernels.KERNELS if k.op != "gqa_decode")
-    monkeypatch.setattr(select_kernels, "KERNELS", (*rows, FAST))
+    table(monkeypatch, (*rows, FAST))
     with pytest.raises(KvcError) as caught:
         SelectKernels().run(hoisted("cuda", "sm_80"))
     (found,) = caught.value.diagnostics
@@ -61,7 +68,7 @@ def test_no_kernel_names_op_device_and_arch(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_unknown_device_has_no_kernels() -> None:
-    assert kernels_for("rope", "tpu", None) == []
+    assert usable_kernels("rope", "tpu", None) == []
 
 
 def test_plan_covers_every_generation_callable_and_input() -> None:
