@@ -77,5 +77,11 @@ def _hopper(op: str, name: str, summary: str, **takes: tuple[Any, ...]) -> Kerne
 
 
 # Kernels of GPUs, one line each, in the order of the ops above; of an op's rows the special ones first.
-_GPU: tuple[Kernel, ...] = ()
+_GPU: tuple[Kernel, ...] = (
+    _hopper("merge_states", "triton", "one pass over the parts"),
+    _hopper("copy_page_tables", "triton", "all pools in one launch, long rows split"),
+    _hopper("correct_lengths", "triton", "one launch"),
+    _hopper("step_positions", "triton", "positions and lengths in one launch"),
+    _hopper("write_rows", "triton", "one launch"),
+)
 KERNELS: tuple[Kernel, ...] = (*_GPU, *map(_reference, _OPS))
