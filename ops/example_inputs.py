@@ -74,7 +74,8 @@ SHAPES: dict[str, Shape] = {
 
 
 def _generator(name: str) -> torch.Generator:
-    return torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    """Of the default device: under ``torch.device("cuda")`` all inputs are made there, of other numbers."""
+    return torch.Generator(torch.get_default_device()).manual_seed(zlib.crc32(name.encode()))
 
 
 def normal(name: str, *size: int) -> torch.Tensor:

@@ -104,6 +104,11 @@ def on_cuda(op: "OpDef") -> Callable[..., Any]:
     return run
 
 
+def chosen_kernel(op: "OpDef", args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    """The kernel that a call outside a graph runs."""
+    return _chosen(op, args, kwargs) if _device(args).type == "cuda" else REFERENCE
+
+
 def _chosen(op: "OpDef", args: Sequence[Any], kwargs: dict[str, Any]) -> str:
     pinned = _pinned.get()
     if pinned == REFERENCE:
@@ -128,7 +133,7 @@ def _device(args: Sequence[Any]) -> torch.device:
         for tensor in value if isinstance(value, list | tuple) else (value,):
             if isinstance(tensor, torch.Tensor):
                 return tensor.device
-    return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
 
 
 def operand_names(op: "OpDef") -> tuple[str, ...]:

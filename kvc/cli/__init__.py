@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "inspect": "show what an artifact holds",
     "run": "generate text with a real model on the compiled cache",
     "sweep": "measure KL divergence and perplexity against bytes a token, over encodings and twins",
+    "bench": "time the ops on a device, beside what it reaches and what other libraries take",
     "diff": "compare two specs or artifacts: memory and graphs",
     "explain": "explain a diagnostic code, or list all codes",
     "schema": "print the JSON Schema of spec files",

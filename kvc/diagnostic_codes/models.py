@@ -118,4 +118,14 @@ CODES: dict[str, Code] = {
         "no such table, or one of another version, is not overwritten.",
         "kvc sweep SPEC --out a-folder-with-another-sweep.csv",
     ),
+    "KVC623": Code(
+        "nothing to time",
+        "`kvc bench --only` takes parts of the names of ops, separated by commas.",
+        "kvc bench --only softmax",
+    ),
+    "KVC624": Code(
+        "a device that is not there",
+        "`kvc bench --device cuda` needs a GPU that torch sees.",
+        "kvc bench --device cuda  # without one",
+    ),
 }

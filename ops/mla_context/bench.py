@@ -1,4 +1,4 @@
-"""Benchmark cases of kvc::mla_context: named shapes for `benchmarks/ops.py`."""
+"""Benchmark cases of kvc::mla_context."""
 
 from kvc.ops.bench_shapes import DEEPSEEK_V2_LITE, context
 
