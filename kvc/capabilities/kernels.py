@@ -77,7 +77,16 @@ def _hopper(op: str, name: str, summary: str, **takes: tuple[Any, ...]) -> Kerne
 
 
 # Kernels of GPUs, one line each, in the order of the ops above; of an op's rows the special ones first.
+_CODECS = ("fp32", "bf16", "fp8", "fp8_block", "nvfp4", "nvfp4_residual")
 _GPU: tuple[Kernel, ...] = (
+    *(_hopper(f"{verb}_{codec}", "triton", "one launch") for codec in _CODECS for verb in ("quantize", "dequantize")),
+    _hopper("rope", "triton", "one launch"),
+    _hopper("rope_quantize", "triton", "one launch"),
+    _hopper("store_rows", "triton", "a launch a plane"),
+    _hopper("store_retained_rows", "triton", "one launch"),
+    _hopper("write_back", "triton", "one launch for both pools"),
+    _hopper("append_gqa", "triton", "one launch for both pools and the queries"),
+    _hopper("append_mla", "triton", "one launch for both pools and the queries"),
     _hopper("merge_states", "triton", "one pass over the parts"),
     _hopper("copy_page_tables", "triton", "all pools in one launch, long rows split"),
     _hopper("correct_lengths", "triton", "one launch"),

@@ -1,9 +1,13 @@
 """Kernels are tested on a GPU, or, where Triton's interpreter can run them, on the CPU."""
 
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.append(str(Path(__file__).parents[1] / "ops"))  # its helpers make calls of every form
 
 # Before anything imports triton: it reads the variable once.
 if not torch.cuda.is_available():
