@@ -39,7 +39,7 @@ def time_calls(calls: Sequence[Call], device: torch.device) -> Timing:
         return _in_graph(calls)
     except RuntimeError:  # of torch, from a call that reads the device: it cannot be captured
         torch.cuda.synchronize()
-        return _with_events(calls)
+        return time_launched(calls)
 
 
 def _on_host(calls: Sequence[Call], seconds: float = 0.5) -> Timing:
@@ -67,7 +67,8 @@ def _in_graph(calls: Sequence[Call]) -> Timing:
     return Timing(statistics.median(found), min(found), True)
 
 
-def _with_events(calls: Sequence[Call]) -> Timing:
+def time_launched(calls: Sequence[Call]) -> Timing:
+    """Time calls on a GPU between events, the cache flushed before each; launching is in it where it takes longer."""
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     found = []
     for i in range(REPLAYS // 2):

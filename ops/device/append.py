@@ -140,7 +140,7 @@ def _rotate_queries(
     ROWS: tl.constexpr,
 ):
     row = unit.to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    mask = row < tokens.to(tl.int64) * HEADS
+    mask = row < tokens * HEADS
     token, head = row // HEADS, row % HEADS
     position = tl.zeros([ROWS], tl.int32)
     if R > 0:

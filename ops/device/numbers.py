@@ -12,11 +12,13 @@ INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
 @triton.jit
-def e4m3_code(x):
-    """e4m3 codes (uint8) of fp32 values: clamped to +-448, nearest even; NaN keeps its sign."""
-    bits = x.to(tl.uint32, bitcast=True)
-    sign = (bits >> 24) & 0x80
-    size = tl.minimum(tl.abs(x), 448.0)
+def e4m3_code(y, x):
+    """e4m3 codes (uint8) of fp32 values y, with the signs of x: clamped to +-448, nearest even, NaN stays NaN.
+
+    y is x times something positive; of a NaN the sign is lost in a product on some devices.
+    """
+    sign = (x.to(tl.uint32, bitcast=True) >> 24) & 0x80
+    size = tl.minimum(tl.abs(y), 448.0)
     if INTERPRETED:
         normal = size.to(tl.uint32, bitcast=True)
         normal = ((normal + 0x7FFFF + ((normal >> 20) & 1)) >> 20) - 960
@@ -25,7 +27,7 @@ def e4m3_code(x):
         code = tl.where(size < 0.015625, small, normal)
     else:
         code = size.to(tl.float8e4nv).to(tl.uint8, bitcast=True).to(tl.uint32)
-    return (tl.where(x != x, 0x7F, code) | sign).to(tl.uint8)
+    return (tl.where(y != y, 0x7F, code) | sign).to(tl.uint8)
 
 
 @triton.jit

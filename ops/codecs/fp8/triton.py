@@ -10,7 +10,7 @@ from kvc.ops.device.numbers import e4m3_code, e4m3_value
 @triton.jit
 def encode(x, factor):
     """Codes (uint8) of fp32 values under ``factor``, the second number of the scale operand."""
-    return e4m3_code(x * factor)
+    return e4m3_code(x * factor, x)
 
 
 @triton.jit

@@ -18,7 +18,7 @@ def encode(x):
     blocks = tl.reshape(x, [ROWS, x.shape[1] // BLOCK, BLOCK])
     amax = tl.max(tl.where(blocks != blocks, 0.0, tl.abs(blocks)), 2)
     scales = tl.maximum(amax, LEAST) * RCP_MAX
-    codes = e4m3_code(blocks * tl.div_rn(1.0, scales)[:, :, None])
+    codes = e4m3_code(blocks * tl.div_rn(1.0, scales)[:, :, None], blocks)
     return tl.reshape(codes, [ROWS, x.shape[1]]), scales
 
 

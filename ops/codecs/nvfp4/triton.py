@@ -16,7 +16,7 @@ def encode(x, scale, factor):
     GROUPS: tl.constexpr = x.shape[1] // GROUP
     groups = tl.reshape(x, [ROWS, GROUPS, GROUP])
     amax = tl.max(tl.where(groups != groups, 0.0, tl.abs(groups)), 2)
-    scales = e4m3_code(amax * factor)
+    scales = e4m3_code(amax * factor, amax)
     steps = e4m3_value(scales) * scale
     inverse = tl.where(steps == 0.0, 0.0, tl.div_rn(1.0, steps))
     codes = e2m1_code(groups, groups * inverse[:, :, None])
