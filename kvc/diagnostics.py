@@ -4,7 +4,7 @@ The lowest layer: no imports from kvc, torch or pydantic.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 Severity = Literal["error", "note"]
@@ -59,6 +59,10 @@ class KvcError(Exception):
         found = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
         self.diagnostics: tuple[Diagnostic, ...] = found
         super().__init__("\n".join(map(_line, found)))
+
+    def at(self, place: str) -> "KvcError":
+        """The same findings, which say at the end where that was."""
+        return KvcError(replace(found, message=f"{found.message}, in {place}") for found in self.diagnostics)
 
 
 def _line(found: Diagnostic) -> str:

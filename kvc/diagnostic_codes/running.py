@@ -137,4 +137,10 @@ CODES: dict[str, Code] = {
         "Programs of specs with `draft:` can do that, for one step at a time: settle it before the next is advanced.",
         "cache.advance(step)  # compiled without draft:",
     ),
+    "KVC529": Code(
+        "an op that a CUDA graph cannot hold",
+        "While a graph is captured nothing may wait for the device (`.item()`, a blocking copy, printing), and memory "
+        "comes from the graph's own pool. The message names the op that was running when the driver refused.",
+        "runner.capture(4, lambda: x[x > 0], static={}, copied={'x': x})  # in a custom op's own implementation",
+    ),
 }

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from kvc.diagnostics import fail
+from kvc.diagnostics import KvcError, fail
 from kvc.graphs.graph import Graph, qualified_name
 from kvc.ops.kernels import PinnedCall
 
@@ -24,6 +24,7 @@ class _Call:
     keywords: dict[str, Any]
     out: int
     free: tuple[int, ...]
+    node: str
 
 
 class Executor:
@@ -48,18 +49,24 @@ class Executor:
         self._calls = tuple(self._call(node, last.get(node, ())) for node in calls)
 
     def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Run the graph; ``inputs`` may hold more than it takes. KVC506 names one that is missing."""
+        """Run the graph; ``inputs`` may hold more than it takes. KVC506 names one that is missing.
+
+        A finding of a call says which node it was.
+        """
         values = self._initial.copy()
         try:
             for slot, name in enumerate(self.inputs):
                 values[slot] = inputs[name]
         except KeyError:
             raise fail("KVC506", f"graph {self.name}: input {name} is missing") from None
-        for call in self._calls:
-            arguments = [[values[i] for i in a] if isinstance(a, list) else values[a] for a in call.arguments]
-            values[call.out] = call.op(*arguments, **call.keywords)
-            for slot in call.free:
-                values[slot] = None
+        try:
+            for call in self._calls:
+                arguments = [[values[i] for i in a] if isinstance(a, list) else values[a] for a in call.arguments]
+                values[call.out] = call.op(*arguments, **call.keywords)
+                for slot in call.free:
+                    values[slot] = None
+        except KvcError as error:
+            raise error.at(f"graph {self.name}: call {call.node}") from error
         return {name: values[slot] for name, slot in self.outputs.items()}
 
     def _slot(self, node: torch.fx.Node) -> None:
@@ -89,6 +96,7 @@ class Executor:
             dict(node.kwargs),
             self._slots[node],
             tuple(self._slots[value] for value in last_uses),
+            node.name,
         )
 
 

@@ -1,18 +1,20 @@
-"""Captures a callable per bucket and replays it on fixed memory, as a CUDA graph does.
+"""Captures a callable per bucket and replays it on fixed memory: as a CUDA graph, or on a CPU as one would.
 
-On a CPU the graph is the recorded op list: a replay runs the same ops on the same buffers, so that what would break
-under a CUDA graph breaks here, at capture or at the first replay, with a reason. A number that Python computes inside
-the callable is baked in, as it is in a CUDA graph.
+The callable runs once op by op, which enforces the capture contract with a reason for what breaks it. On a GPU that is
+the warm-up, and a CUDA graph is captured then, in one memory pool for all buckets. On a CPU the graph is the recorded
+op list: a replay runs the same ops on the same buffers. A number that Python computes inside the callable is baked in.
 """
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
 
 from kvc.compat import storage_id, tree_leaves
 from kvc.diagnostics import KvcError, fail
+from kvc.runtime.cuda_graph import Pool, capture_graph
 from kvc.runtime.recorder import RecordedOp, Recorder
 
 Tensors = Mapping[str, torch.Tensor]
@@ -34,12 +36,17 @@ class _Address:
 
 @dataclass(frozen=True)
 class _Captured:
-    ops: tuple[RecordedOp, ...]
+    """``run`` replays the work; ``tensors`` and ``pointers``: the registered tensors as they were at capture."""
+
+    run: Callable[[], None]
+    ops: tuple[str, ...]
     output: Any
     static: Tensors
     copied: Tensors
     addresses: dict[str, _Address]
-    buffers: tuple[torch.Tensor, ...]
+    tensors: tuple[torch.Tensor, ...]
+    pointers: tuple[int, ...]
+    buffer_bytes: int
 
 
 class GraphRunner:
@@ -47,6 +54,7 @@ class GraphRunner:
 
     def __init__(self) -> None:
         self._captured: dict[Hashable, _Captured] = {}
+        self._pool: Pool | None = None
 
     @property
     def buckets(self) -> tuple[Hashable, ...]:
@@ -55,15 +63,15 @@ class GraphRunner:
 
     def ops(self, bucket: Hashable) -> tuple[str, ...]:
         """Names of the ops that a replay runs, in order."""
-        return tuple(str(op.op) for op in self._find(bucket).ops)
+        return self._find(bucket).ops
 
     def copied(self, bucket: Hashable) -> Tensors:
         """The copied tensors of a bucket, to fill in place before a replay. KVC525 if it is not captured."""
         return dict(self._find(bucket).copied)
 
     def buffer_bytes(self, bucket: Hashable) -> int:
-        """Bytes of the bucket's own buffers: what its ops produced."""
-        return sum(buffer.untyped_storage().nbytes() for buffer in self._find(bucket).buffers)
+        """Bytes of what the bucket's ops produced; a CUDA graph reuses them within the step."""
+        return self._find(bucket).buffer_bytes
 
     def capture(self, bucket: Hashable, fn: Callable[[], Any], static: Tensors, copied: Tensors) -> Any:
         """Run ``fn()`` once, recording it, and return its output: tensors in any nesting, valid until the next replay.
@@ -71,8 +79,9 @@ class GraphRunner:
         ``static``: tensors whose memory stays where it is (weights, pools, constants). The mapping itself is kept and
         read again at every replay, so replacing an entry is noticed. ``copied``: tensors that get a new value at each
         replay. Both cover views of them. ``fn`` really runs: let it work on padding (`Cache.padding_step`) to leave
-        pools alone. Errors: KVC520 (a tensor with no rule), KVC521 (read on the host), KVC522 (random numbers), KVC523
-        (an op with no fixed shape), KVC525 (bucket captured already, a tensor that cannot be registered).
+        pools alone; on a GPU it runs a second time, captured. Errors: KVC520 (a tensor with no rule), KVC521 (read on
+        the host), KVC522 (random numbers), KVC523 (an op with no fixed shape), KVC525 (bucket captured already, a
+        tensor that cannot be registered), KVC529 (an op that a CUDA graph cannot hold).
         """
         if bucket in self._captured:
             raise fail("KVC525", f"bucket {bucket!r} is captured already")
@@ -82,10 +91,30 @@ class GraphRunner:
         with recorder.recording():
             output = fn()
         _check_output(output, recorder)
+        run, output = self._graph(fn, recorder, output, registered)
         self._captured[bucket] = _Captured(
-            tuple(recorder.ops), output, static, dict(copied), addresses, tuple(recorder.buffers)
+            run,
+            tuple(str(op.op) for op in recorder.ops),
+            output,
+            static,
+            dict(copied),
+            addresses,
+            tuple(registered.values()),
+            tuple(tensor.data_ptr() for tensor in registered.values()),
+            sum(buffer.untyped_storage().nbytes() for buffer in recorder.buffers),
         )
         return output
+
+    def _graph(
+        self, fn: Callable[[], Any], recorder: Recorder, output: Any, registered: Tensors
+    ) -> tuple[Callable[[], None], Any]:
+        """What replays the recorded work, and the output that it refreshes."""
+        if all(tensor.device.type == "cpu" for tensor in registered.values()):
+            ops = tuple(recorder.ops)
+            return lambda: _replay_ops(ops), output
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        graph, output = capture_graph(fn, self._pool)
+        return graph.replay, output
 
     def replay(self, bucket: Hashable, values: Tensors) -> Any:
         """Copy ``values`` into the copied tensors, run the recorded ops, return the output of `capture`, refreshed.
@@ -99,9 +128,8 @@ class GraphRunner:
         _check_values(captured.copied, values)
         with torch.no_grad():
             for name, value in _read(captured.copied, values).items():
-                captured.copied[name].copy_(value)
-            for op in captured.ops:
-                op.replay()
+                captured.copied[name].copy_(value, non_blocking=True)
+            captured.run()
         return captured.output
 
     def _find(self, bucket: Hashable) -> _Captured:
@@ -118,9 +146,16 @@ def _register(static: Tensors, copied: Tensors) -> dict[str, torch.Tensor]:
     for name, tensor in registered.items():
         if not isinstance(tensor, torch.Tensor):
             raise fail("KVC525", f"{name!r} is {type(tensor).__name__}, not a tensor")
-        if tensor.device.type != "cpu":
-            raise fail("KVC525", f"{name!r} is on {tensor.device}; this version captures on a CPU only")
+    devices = {tensor.device for tensor in registered.values()}
+    if len(devices) > 1 or not all(device.type in ("cpu", "cuda") for device in devices):
+        where = ", ".join(f"{name!r} on {tensor.device}" for name, tensor in list(registered.items())[:4])
+        raise fail("KVC525", f"tensors of one capture are on one CPU or GPU, not {where}")
     return registered
+
+
+def _replay_ops(ops: tuple[RecordedOp, ...]) -> None:
+    for op in ops:
+        op.replay()
 
 
 def _check_output(output: Any, recorder: Recorder) -> None:
@@ -133,6 +168,11 @@ def _check_output(output: Any, recorder: Recorder) -> None:
 
 
 def _check_addresses(captured: _Captured) -> None:
+    """Raise KVC524 where a registered tensor is another one, or is not where it was."""
+    now = map({**captured.static, **captured.copied}.get, captured.addresses)
+    same = all(map(is_, now, captured.tensors))  # a dropped one is None here
+    if same and tuple(map(torch.Tensor.data_ptr, captured.tensors)) == captured.pointers:
+        return
     for name, at_capture in captured.addresses.items():
         tensor = captured.copied.get(name, captured.static.get(name))
         if tensor is None:
