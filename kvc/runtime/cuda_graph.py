@@ -8,7 +8,7 @@ import torch
 from kvc.compat import TorchDispatchMode, op_schema
 from kvc.diagnostics import KvcError, fail
 
-Pool = tuple[int, int]
+Pool = Any  # the handle of a memory pool, opaque
 
 
 class _LastOp(TorchDispatchMode):
