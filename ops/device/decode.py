@@ -1,11 +1,12 @@
-"""Generation attention over cached rows of any encoding, in fp32: what every decode op can fall back to.
+"""Generation attention over cached rows of any encoding: what every decode op can fall back to.
 
 A program takes a tile of queries that share their keys (the query tokens of a sequence times the heads of a group) and
-a split of the sequence's rows; the splits are merged afterwards. Products of 16-bit activations are done in three parts
-on tensor cores (tf32x3), which keeps all bits that the result has; those of fp32 exactly.
+a split of the sequence's rows; the splits are merged afterwards. Keys are the long side of every product, because there
+are few queries: S^T = K Q^T and O^T = V^T P^T.
 
 Latent rows (``LATENT``) are scored by both fields and weigh the first one; others are scored by field 0 and weigh
-field 1. Rows come from pages, from pages and a twin, or gathered before (``PAGED`` False).
+field 1. Rows come from pages, from pages and a twin, or gathered before (``PAGED`` False). How a field takes part in
+products is its mode, see `kvc.ops.device.tiles`.
 """
 
 # mypy: ignore-errors
@@ -21,7 +22,17 @@ from kvc.ops.device.gather import NOTHING, Kept, Source
 from kvc.ops.device.paging import page_of
 from kvc.ops.device.retained import is_retained
 from kvc.ops.device.rows import check_aligned, field_places, load_field, row_offset
-from kvc.ops.device.splits import finished, merge, partials, split_bounds, split_count
+from kvc.ops.device.splits import merge, partials, split_bounds, split_count
+from kvc.ops.device.tiles import (
+    halves,
+    load_codes,
+    load_dense,
+    load_queries,
+    mode_of,
+    mode_of_dense,
+    product,
+    value_factor,
+)
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 WIDE = 256  # features from which on tiles of keys are small
@@ -54,17 +65,23 @@ def _load_rows(
     row_stride,
     LOW: tl.constexpr,
     HIGH: tl.constexpr,
+    MODE: tl.constexpr,
     PAGED: tl.constexpr,
-    DIM: tl.constexpr,
-    PADDED: tl.constexpr,
     S: tl.constexpr,
 ):
-    """fp32 ``[rows, PADDED]`` of one field; of a dense source ``stride`` is that of heads, ``row_stride`` of rows."""
+    """A field's rows as the two tiles of its mode; of a dense source ``stride`` is of heads, ``row_stride`` of rows."""
+    DIM: tl.constexpr = LOW[1]
+    PADDED: tl.constexpr = LOW[2]
+    CODEC: tl.constexpr = LOW[0]
     if PAGED:
         data = row_offset(page, position % S, head, stride, LOW[3], LOW[4], S)
         scales = row_offset(page, position % S, head, stride, LOW[5], LOW[6], S)
-        CODEC: tl.constexpr = LOW[0]
-        value = load_field(source, data, source, scales, held & ~taken, scale, CODEC, DIM, PADDED)
+        if MODE == "codes":
+            value = load_codes(source, data, scales, held, CODEC, DIM, PADDED)
+        elif MODE == "bf16":
+            value = load_dense(source.to(tl.pointer_type(tl.bfloat16)), data // 2, held, DIM, PADDED)
+        else:
+            value = load_field(source, data, source, scales, held & ~taken, scale, CODEC, DIM, PADDED)
         if HIGH[1] > 0 and tl.sum(taken.to(tl.int32)) > 0:
             data = row_offset(high_page, position % S, head, twin_stride, HIGH[3], HIGH[4], S)
             scales = row_offset(high_page, position % S, head, twin_stride, HIGH[5], HIGH[6], S)
@@ -72,20 +89,11 @@ def _load_rows(
             high = load_field(twin, data, twin, scales, taken, twin_scale, TWIN_CODEC, DIM, PADDED)
             value = tl.where(taken[:, None], high, value)
     else:
-        column = tl.arange(0, PADDED)
         start = position.to(tl.int64) * row_stride + head * stride
-        mask = held[:, None] & (column < DIM)[None, :]
-        value = tl.load(source + start[:, None] + column[None, :], mask=mask, other=0).to(tl.float32)
-    return value
-
-
-@triton.jit
-def _load_queries(q, token, head, mask, token_stride, head_stride, DIM: tl.constexpr, PADDED: tl.constexpr):
-    column = tl.arange(0, PADDED)
-    start = token.to(tl.int64) * token_stride + head * head_stride
-    return tl.load(q + start[:, None] + column[None, :], mask=mask[:, None] & (column < DIM)[None, :], other=0).to(
-        tl.float32
-    )
+        value = load_dense(source, start, held, DIM, PADDED)
+        if MODE == "split" or MODE == "ieee":
+            value = value.to(tl.float32)
+    return halves(value, MODE)
 
 
 @triton.jit
@@ -137,7 +145,8 @@ def _decode(
     LAST: tl.constexpr,
     PAGES: tl.constexpr,
     S: tl.constexpr,
-    PRECISION: tl.constexpr,
+    MODE0: tl.constexpr,
+    MODE1: tl.constexpr,
     M: tl.constexpr,
     N: tl.constexpr,
     SPLITS: tl.constexpr,
@@ -148,9 +157,15 @@ def _decode(
     asked = row < QUERIES * GROUP
     query, query_head = row // GROUP, head * GROUP + row % GROUP
     token = sequence * QUERIES + query
-    q_main = _load_queries(q0, token, query_head, asked, q0_token, q0_head, LOW0[1], LOW0[2])
+    q_start = token.to(tl.int64) * q0_token + query_head * q0_head
+    CODEC0: tl.constexpr = LOW0[0]  # texts in a tuple are no constants by themselves
+    CODEC1: tl.constexpr = LOW1[0]
+    a, a_low, a_scale = load_queries(q0, q_start, asked, MODE0, LOW0[1], LOW0[2])
+    a_scale *= value_factor(scale0, MODE0, CODEC0) * (softmax_scale * LOG2_E)
     if LATENT:
-        q_rope = _load_queries(q1, token, query_head, asked, q1_token, q1_head, LOW1[1], LOW1[2])
+        q_start = token.to(tl.int64) * q1_token + query_head * q1_head
+        b, b_low, b_scale = load_queries(q1, q_start, asked, MODE1, LOW1[1], LOW1[2])
+        b_scale *= value_factor(scale1, MODE1, CODEC1) * (softmax_scale * LOG2_E)
     length = tl.load(lengths + sequence)
     visible = tl.where(asked, length - QUERIES + query + 1, 0)
     base = tl.load(committed + sequence) if HIGH0[1] > 0 else 0
@@ -159,7 +174,9 @@ def _decode(
     V_PADDED: tl.constexpr = LOW0[2] if LATENT else LOW1[2]
     most = tl.full([M], float("-inf"), tl.float32)
     total = tl.zeros([M], tl.float32)
-    acc = tl.zeros([M, V_PADDED], tl.float32)
+    acc = tl.zeros([V_PADDED, M], tl.float32)
+    nothing = tl.zeros([N, M], tl.float32)
+    V_MODE: tl.constexpr = MODE0 if LATENT else MODE1
     if not PAGED:
         source0 += sequence * sequence_stride0
         source1 += sequence * sequence_stride1
@@ -173,39 +190,48 @@ def _decode(
         if HIGH0[1] > 0:
             high_page = page_of(twin_table + sequence * twin_table_stride, position, twin_table_step, width, held, S)
             taken = (high_page >= 0) & is_retained(position, base, FIRST, LAST, PAGES, S)
-        x = _load_rows(
+        x, x_low = _load_rows(
             source0, scale0, twin, twin_scale0, page, high_page, taken, position, held, head, stride0, twin_stride,
-            row_stride0, LOW0, HIGH0, PAGED, LOW0[1], LOW0[2], S,
+            row_stride0, LOW0, HIGH0, MODE0, PAGED, S,
         )  # fmt: skip
-        y = _load_rows(
+        y, y_low = _load_rows(
             source1, scale1, twin, twin_scale1, page, high_page, taken, position, held, head, stride1, twin_stride,
-            row_stride1, LOW1, HIGH1, PAGED, LOW1[1], LOW1[2], S,
+            row_stride1, LOW1, HIGH1, MODE1, PAGED, S,
         )  # fmt: skip
-        scores = tl.dot(q_main, tl.trans(x), input_precision=PRECISION)
+        scores = product(x, x_low, a, a_low, nothing, MODE0) * a_scale[None, :]
         if LATENT:
-            scores = tl.dot(q_rope, tl.trans(y), scores, input_precision=PRECISION)
-        seen = held[None, :] & (position[None, :] < visible[:, None])
-        scores = tl.where(seen, scores * (softmax_scale * LOG2_E), float("-inf"))
-        highest = tl.maximum(most, tl.max(scores, 1))
+            scores += product(y, y_low, b, b_low, nothing, MODE1) * b_scale[None, :]
+        seen = held[:, None] & (position[:, None] < visible[None, :])
+        scores = tl.where(seen, scores, float("-inf"))
+        highest = tl.maximum(most, tl.max(scores, 0))
         safe = tl.where(highest == float("-inf"), 0.0, highest)
-        weights = tl.exp2(scores - safe[:, None])
+        weights = tl.exp2(scores - safe[None, :])
         kept = tl.exp2(most - safe)
-        v = x if LATENT else y
-        acc = acc * kept[:, None]
+        v, v_low = (x, x_low) if LATENT else (y, y_low)
+        acc = acc * kept[None, :]
         if QUERIES > 1:  # a weight of 0 hides no NaN: rows of them reach the queries that see them alone
-            broken = tl.max(((v != v) | (tl.abs(v) == float("inf"))).to(tl.int32), 1) > 0
-            v = tl.where(broken[:, None], 0.0, v)
-            reached = tl.sum((seen & broken[None, :]).to(tl.int32), 1) > 0
-            acc = tl.where(reached[:, None], float("nan"), acc)
-        acc = tl.dot(weights, v, acc, input_precision=PRECISION)
-        total = total * kept + tl.sum(weights, 1)
+            size = tl.abs(v.to(tl.float32))
+            broken = tl.max(((size != size) | (size == float("inf"))).to(tl.int32), 1) > 0
+            v = tl.where(broken[:, None], 0.0, v).to(v.dtype)
+            v_low = tl.where(broken[:, None], 0.0, v_low).to(v_low.dtype)
+            reached = tl.sum((seen & broken[:, None]).to(tl.int32), 0) > 0
+            acc = tl.where(reached[None, :], float("nan"), acc)
+        p, p_low = halves(weights, "split" if V_MODE == "bf16" else V_MODE)
+        acc = product(tl.trans(v), tl.trans(v_low), p, p_low, acc, V_MODE)
+        total = total * kept + tl.sum(weights, 0)
         most = highest
-    out, lse = finished(acc, most, total)
+    empty = most == float("-inf")
+    divisor = tl.where(empty, 1.0, total)
+    if LATENT:
+        factor = value_factor(scale0, MODE0, CODEC0)
+    else:
+        factor = value_factor(scale1, MODE1, CODEC1)
+    out = acc * (factor / divisor)[None, :]
     place = (tl.program_id(1).to(tl.int64) * sequences * QUERIES + token) * (KV_HEADS * GROUP) + query_head
     column = tl.arange(0, V_PADDED)
-    inside = asked[:, None] & (column < V_DIM)[None, :]
-    tl.store(parts + place[:, None] * V_DIM + column[None, :], out.to(parts.dtype.element_ty), mask=inside)
-    tl.store(part_lse + place, lse, mask=asked)
+    inside = asked[None, :] & (column < V_DIM)[:, None]
+    tl.store(parts + place[None, :] * V_DIM + column[:, None], out.to(parts.dtype.element_ty), mask=inside)
+    tl.store(part_lse + place, tl.where(empty, most, (most + tl.log2(divisor)) / LOG2_E), mask=asked)
 
 
 def decode(
@@ -239,7 +265,9 @@ def decode(
     scales = history.scales if paged else (None, None)
     wide = max(place[2] for place in low) >= WIDE
     tile = min(max(QUERIES, triton.next_power_of_2(each * group)), QUERIES if wide else MOST_QUERIES)
-    tiles, keys = triton.cdiv(each * group, tile), 32 if wide else 64
+    tiles = triton.cdiv(each * group, tile)
+    modes = _modes(history, low, queries[0], twin is not None)
+    keys = 32 if wide and modes[0] in ("ieee", "split") else 64
     programs = sequences * kv_heads * tiles
     splits = split_count(programs, width * tokens_per_page)
     parts, part_lse = partials(out, lse, splits)
@@ -279,15 +307,27 @@ def decode(
         kept.last if twin else 0,
         twin is not None and kept.unit == "page",
         tokens_per_page,
-        "ieee" if queries[0].dtype == torch.float32 else "tf32x3",
+        *modes,
         tile,
         keys,
         splits,
-        num_warps=4,
+        num_warps=8 if wide and "split" not in modes else 4,
         num_stages=2,
     )
     merge(parts, part_lse, out, lse)
     return out, lse
+
+
+def _modes(history: Source | Gathered, places: Sequence[tuple], q: torch.Tensor, mixed: bool) -> tuple[str, str]:
+    """The mode of each field."""
+    activations = _dtype(q)
+    if isinstance(history, Source):
+        return tuple(mode_of(place[0], activations, mixed) for place in places)
+    return tuple(mode_of_dense(_dtype(x), activations) for x in history.rows)
+
+
+def _dtype(x: torch.Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
 
 
 def _places(op: str, encoding: str, fields: tuple[Field, ...], tokens_per_page: int) -> tuple[tuple, ...]:
