@@ -96,6 +96,7 @@ _GPU: tuple[Kernel, ...] = (
     _hopper("gqa_decode_gathered", "triton", "in fp32"),
     _hopper("mla_decode", "triton", "any encoding and twin, in fp32"),
     _hopper("mla_decode_gathered", "triton", "in fp32"),
+    _hopper("project_heads", "triton", "a product a head, rounded once"),
     _hopper("merge_states", "triton", "one pass over the parts"),
     _hopper("copy_page_tables", "triton", "all pools in one launch, long rows split"),
     _hopper("correct_lengths", "triton", "one launch"),
