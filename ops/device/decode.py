@@ -311,7 +311,7 @@ def decode(
         tile,
         keys,
         splits,
-        num_warps=8 if wide and "split" not in modes else 4,
+        num_warps=8 if wide else 4,
         num_stages=2,
     )
     merge(parts, part_lse, out, lse)

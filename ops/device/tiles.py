@@ -77,8 +77,9 @@ def value_factor(scale, MODE: tl.constexpr, CODEC: tl.constexpr):
 def halves(x, MODE: tl.constexpr):
     """A tile as the operands of its mode: itself twice, or two bf16 tiles whose sum it is."""
     if MODE == "split":
-        high = x.to(tl.bfloat16)
-        return high, (x - high.to(tl.float32)).to(tl.bfloat16)
+        # Cut off, not rounded: the compiler fails on a difference to a rounded number in some layouts.
+        high = (x.to(tl.uint32, bitcast=True) & 0xFFFF0000).to(tl.float32, bitcast=True)
+        return high.to(tl.bfloat16), (x - high).to(tl.bfloat16)
     elif MODE == "codes":
         return x.to(tl.float16), x.to(tl.float16)
     else:
