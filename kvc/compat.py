@@ -6,7 +6,8 @@ Each function names what it touches and which versions were checked; `tests/test
 import inspect
 import sys
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ __all__ = [
     "attention_implementation",
     "auto_functionalized",
     "cache_argument",
+    "end_failed_capture",
     "inductor_config",
     "inductor_pass",
     "is_op_overload",
@@ -26,6 +28,7 @@ __all__ = [
     "overload_name",
     "query_scale",
     "replace_forward",
+    "same_pointers",
     "storage_id",
     "tree_leaves",
 ]
@@ -102,6 +105,37 @@ def overload_name(op: Any) -> str:
 def storage_id(tensor: torch.Tensor) -> int:
     """Equal for tensors that share memory, for as long as one of them lives: the storage's ``_cdata``."""
     return tensor.untyped_storage()._cdata
+
+
+def same_pointers(tensors: list[torch.Tensor], pointers: list[int]) -> bool:
+    """Whether each tensor still lies where it did: ``_tensors_data_ptrs_at_indices_equal`` reads them all in one call,
+    in builds of torch with CUDA (2.11 to 2.13); the others have no such function."""
+    if _COMPARE_POINTERS is None:
+        return list(map(torch.Tensor.data_ptr, tensors)) == pointers
+    return bool(_COMPARE_POINTERS(tensors, pointers, _indices(len(tensors))))
+
+
+@lru_cache(maxsize=64)
+def _indices(count: int) -> list[int]:
+    return list(range(count))
+
+
+_COMPARE_POINTERS = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)
+
+
+def end_failed_capture(graph: "torch.cuda.CUDAGraph", pool: Any) -> None:
+    """Take back what a capture that failed leaves behind (torch 2.11): the stream captures, the allocator serves the
+    graph's pool (``_cuda_endAllocateToPool``, ``_cuda_releasePool``), and the generator believes it is captured."""
+    try:
+        graph.capture_end()
+    except RuntimeError:  # the stream is free now, the rest is not
+        device = torch.cuda.current_device()
+        for undo in (torch._C._cuda_endAllocateToPool, torch._C._cuda_releasePool):
+            with suppress(RuntimeError):  # it was undone already
+                undo(device, pool)
+        generator = torch.cuda.default_generators[device]
+        generator.graphsafe_set_state(generator.clone_state())
+    torch.cuda.synchronize()
 
 
 def auto_functionalized() -> Any:

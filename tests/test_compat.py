@@ -133,3 +133,32 @@ def test_inductor_config() -> None:
     with config.patch({"post_grad_custom_pre_pass": print}):
         assert config.post_grad_custom_pre_pass is print
     assert config.post_grad_custom_pre_pass is None
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_same_pointers(device: str) -> None:
+    """A tensor that has moved is noticed, on builds with the one call and without it."""
+    tensors = [torch.zeros(3, device=device) for _ in range(3)]
+    pointers = [tensor.data_ptr() for tensor in tensors]
+    assert compat.same_pointers(tensors, pointers)
+    tensors[1].data = torch.ones(3, device=device)
+    assert not compat.same_pointers(tensors, pointers)
+
+
+@pytest.mark.gpu
+def test_end_failed_capture() -> None:
+    """Allocator, stream and generator serve the next capture, and work outside of one."""
+    x, pool = torch.ones(4, device="cuda"), torch.cuda.graph_pool_handle()
+    for _ in range(2):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            graph.capture_begin(pool=pool)
+            with pytest.raises(RuntimeError):
+                x.sum().item()
+            compat.end_failed_capture(graph, pool)
+        torch.randn(4, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            y = x * 2
+        graph.replay()
+        assert (y == 2).all()

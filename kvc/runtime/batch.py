@@ -1,28 +1,26 @@
-"""One step of an engine: which tokens of which sequences run, and its host data in one int32 buffer.
+"""One step of an engine: which tokens of which sequences run.
 
 Rows of q, k and v follow the requests in order, context requests first. A generation part is padded to the next bucket
 of sequences (length 0, page -1, sequence id -1) so that its shapes are those of a captured graph; context parts are
 exact.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
-from math import prod
 
 import numpy as np
 
 from kvc.diagnostics import fail
-from kvc.graphs.program import PHASES, Phase, Section
+from kvc.graphs.program import PHASES, Phase
 from kvc.plan.stale import ceil_div
-from kvc.runtime.cache_manager import CacheManager, Limits
+from kvc.runtime.cache_manager import CacheManager
 from kvc.runtime.out_of_pages import SequenceId
 from kvc.specs.resolved import Domain
 
-SECTION_ALIGNMENT = 4  # int32 elements: sections start on 16 bytes
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Request:
     """``tokens`` new tokens of sequence ``id``: a prompt or a chunk of it (context), or 1 + draft tokens
     (generation)."""
@@ -79,9 +77,11 @@ class Step:
         """Whether the layers of a domain see the step's tokens."""
         return self.domains is None or domain in self.domains
 
-    @property
+    @cached_property
     def requests(self) -> tuple[Request, ...]:
         """Requests in row order."""
+        if len(self.parts) == 1:
+            return self.parts[0].requests
         return tuple(request for part in self.parts for request in part.requests)
 
     @property
@@ -104,7 +104,7 @@ class Step:
         """Sequences of a caller that keeps bucket-sized staging."""
         return sum(part.padded_sequences for part in self.parts)
 
-    @property
+    @cached_property
     def bucket(self) -> "Bucket | None":
         """Padded sequences of the generation part, tokens of each, and domains where not all run; the key of a captured
         graph."""
@@ -153,6 +153,42 @@ def make_step(
             parts.append(_SHAPES[phase](chosen, start, manager, buckets))
             start = parts[-1].rows.stop
     return Step(tuple(_awaiting(part, manager, in_flight) for part in parts), domains)
+
+
+class StepShaper:
+    """Shapes the steps of one manager: `make_step`, unless a step has the same generation requests as the last one."""
+
+    def __init__(self, manager: CacheManager, buckets: Sequence[int]) -> None:
+        self._manager, self._buckets = manager, buckets
+        self._last: Step | None = None
+
+    def shape(
+        self, requests: Sequence[Request], domains: tuple[Domain, ...] | None = None, in_flight: Step | None = None
+    ) -> Step:
+        """The step of these requests; its ``parts`` are the last step's own where nothing about them has changed.
+
+        Errors as `make_step`.
+        """
+        if self._last is not None and in_flight is None and _are_equal(requests, self._last.requests):
+            for request in requests:
+                self._manager.committed(request.id)
+            return Step(self._last.parts, domains)
+        step = make_step(requests, self._manager, self._buckets, domains, in_flight)
+        lasting = in_flight is None and all(part.phase == "generation" for part in step.parts)
+        self._last = step if lasting else None
+        return step
+
+
+def _are_equal(requests: Sequence[Request], known: Sequence[Request]) -> bool:
+    """Whether they are requests that were checked already; 1 and True are equal, but True is no number of tokens."""
+    return len(requests) == len(known) and all(map(_is_equal, requests, known))
+
+
+def _is_equal(request: Request, known: Request) -> bool:
+    if request is known:
+        return True
+    same = type(request) is Request and type(request.tokens) is int and request.tokens == known.tokens
+    return same and request.id == known.id and request.phase == known.phase
 
 
 def _awaiting(part: Part, manager: CacheManager, in_flight: Step | None) -> Part:
@@ -215,124 +251,3 @@ def _check_order(requests: Sequence[Request]) -> None:
     if len(counts) > 1:
         message = f"generation requests of {sorted(counts)} tokens in one step"
         raise fail("KVC504", message, help="give all the same number of tokens; a longer one can run as context")
-
-
-# Packing
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A section of a packed step: int32 elements ``[offset, offset + prod(shape))`` of the buffer."""
-
-    phase: Phase
-    name: str
-    offset: int
-    shape: tuple[int, ...]
-
-    @property
-    def stop(self) -> int:
-        """First element after the section."""
-        return self.offset + prod(self.shape)
-
-
-class StepPacker:
-    """Lays out and fills the step buffer by the program's section table (``sections`` of each phase).
-
-    Generation sections come first: their offsets depend on the bucket alone, so a captured graph finds them where they
-    were, whatever context runs beside it.
-    """
-
-    def __init__(self, sections: Mapping[Phase, Sequence[Section]], manager: CacheManager) -> None:
-        for section in {section.name for part in sections.values() for section in part} - _FILL.keys():
-            raise fail("KVC511", f"the program's step has a section {section!r} that this runtime cannot fill")
-        self._sections, self._manager = sections, manager
-
-    def capacity(self, limits: Limits, buckets: Sequence[int]) -> int:
-        """Elements that hold any step within the limits."""
-        width, total = self._manager.table_width, limits.max_tokens
-        context = Part("context", (), slice(0, 0), limits.max_sequences, total, width)
-        counts = range(1, limits.max_sequences + 1)
-        tokens = max(next_bucket(count, buckets) * (total // count) for count in counts if count <= total)
-        sequences = next_bucket(limits.max_sequences, buckets)
-        generation = Part("generation", (), slice(0, 0), sequences, tokens, width)
-        return self._end(self.place(Step((context, generation))))
-
-    def place(self, step: Step) -> tuple[Placed, ...]:
-        """Where each section of the step's parts lies."""
-        placed: list[Placed] = []
-        for part in sorted(step.parts, key=lambda part: -PHASES.index(part.phase)):
-            dims = {"G": len(self._manager.lifecycles), **part.dims}
-            for section in self._sections.get(part.phase, ()):
-                shape = tuple(_size(dim, dims) for dim in section.dims)
-                placed.append(Placed(part.phase, section.name, _aligned(self._end(placed)), shape))
-        return tuple(placed)
-
-    def pack(self, step: Step, placed: Sequence[Placed], buffer: np.ndarray) -> int:
-        """Fill int32 ``buffer`` (the gaps too, with 0); returns the elements that the step takes.
-
-        Lengths and tables are the manager's: committed tokens as before the step, tables with the step's pages. KVC503
-        for a step that does not fit.
-        """
-        end = self._end(placed)
-        if end > len(buffer):
-            raise fail("KVC503", f"a step of {step.padded_tokens} padded tokens is over the limits of the program")
-        buffer[:end] = 0
-        parts = {part.phase: part for part in step.parts}
-        for section in placed:
-            view = buffer[section.offset : section.stop].reshape(section.shape)
-            _FILL[section.name](view, parts[section.phase], self._manager)
-        return end
-
-    @staticmethod
-    def _end(placed: Sequence[Placed]) -> int:
-        return placed[-1].stop if placed else 0
-
-
-def _aligned(offset: int) -> int:
-    return ceil_div(offset, SECTION_ALIGNMENT) * SECTION_ALIGNMENT
-
-
-def _size(dim: int | str, dims: Mapping[str, int]) -> int:
-    """`B + 1` -> the size: a number, a name, or a sum of them."""
-    if isinstance(dim, int):
-        return dim
-    return sum(int(term) if term.isdigit() else dims[term] for term in dim.replace(" ", "").split("+"))
-
-
-def _fill_slot_tables(view: np.ndarray, part: Part, manager: CacheManager) -> None:
-    view[:, part.sequences :] = -1
-    view[:, : part.sequences] = manager.slot_tables([request.id for request in part.requests], part.width)
-
-
-def _fill_committed(view: np.ndarray, part: Part, manager: CacheManager) -> None:
-    view[: part.sequences] = [manager.committed(request.id) for request in part.requests]
-
-
-def _fill_query_starts(view: np.ndarray, part: Part, manager: CacheManager) -> None:
-    view[1:] = part.tokens
-    view[1 : part.sequences + 1] = np.cumsum([request.tokens for request in part.requests])
-
-
-def _fill_sequence_ids(view: np.ndarray, part: Part, manager: CacheManager) -> None:
-    view[part.tokens :] = -1
-    view[: part.tokens] = np.repeat(np.arange(part.sequences), [request.tokens for request in part.requests])
-
-
-def _fill_scheduled(view: np.ndarray, part: Part, manager: CacheManager) -> None:
-    view[: part.sequences] = [manager.unsettled(request.id) for request in part.requests]
-
-
-def _fill_accepted_rows(view: np.ndarray, part: Part, manager: CacheManager) -> None:
-    view[part.sequences :] = -1
-    view[: part.sequences] = part.accepted_rows
-
-
-# Section name -> what fills it; a program whose table names another one needs a newer runtime.
-_FILL = {
-    "slot_tables": _fill_slot_tables,
-    "committed": _fill_committed,
-    "query_starts": _fill_query_starts,
-    "sequence_ids": _fill_sequence_ids,
-    "scheduled": _fill_scheduled,
-    "accepted_rows": _fill_accepted_rows,
-}

@@ -10,24 +10,24 @@ from kvc.graphs.program import Phase, Program
 from kvc.ops.axes import ACTIVATION_DTYPES
 from kvc.plan.types import Plan
 from kvc.runtime.accepted import accepted_counts, generating
-from kvc.runtime.batch import Part, Placed, Request, Step, StepPacker, make_step, next_bucket, padding_step
+from kvc.runtime.batch import Part, Request, Step, StepShaper, next_bucket, padding_step
 from kvc.runtime.cache_manager import CacheManager, Limits
+from kvc.runtime.cached_sequences import CachedSequences
 from kvc.runtime.constants import make_constants
 from kvc.runtime.executor import Executor
 from kvc.runtime.layer_inputs import LayerInputs, padded_rows
 from kvc.runtime.out_of_pages import SequenceId
 from kvc.runtime.pools import PoolMemory
-from kvc.runtime.prefix_chain import TokenIds
-from kvc.runtime.prefix_index import PrefixStatistics, Reuse
 from kvc.runtime.selections import Selections
 from kvc.runtime.staging import StagedLayers
+from kvc.runtime.step_buffer import StepBuffer
 from kvc.runtime.weights import Checkpoint, Weights
 from kvc.specs.resolved import Domain
 
 Tensors = dict[str, torch.Tensor]
 
 
-class Cache:
+class Cache(CachedSequences):
     """The paged KV cache of one model.
 
     A step: ``begin`` (pages, one copy to the device, prologue), ``layer(i, q, k, v)`` for each attention layer,
@@ -54,13 +54,13 @@ class Cache:
         self.pools = PoolMemory(plan, num_slots, device, fill)
         checkpoint = Checkpoint(weights, ACTIVATION_DTYPES[program.dtype], rank)
         self.constants = make_constants(program.constants, device, checkpoint)
-        self._packer = StepPacker(program.step, self.manager)
-        capacity = self._packer.capacity(limits, program.buckets)
-        self._host = torch.zeros(capacity, dtype=torch.int32, pin_memory=self.device.type == "cuda")
-        self.step_buffer = torch.zeros(capacity, dtype=torch.int32, device=device)
+        self._shaper = StepShaper(self.manager, program.buckets)
+        self._buffer = StepBuffer(program, self.manager, limits, self.device)
+        self.step_buffer = self._buffer.tensor
         self._graphs = {key: Executor(graph) for key, graph in program.graphs.items()}
         self._prologues = {phase: Executor(graph) for phase, graph in program.prologues.items()}
         self._bound = [self._bind(layer) for layer in range(len(program.bindings))]
+        self._domains: list[Domain] = [program.signatures[at.signature]["domain"] for at in program.bindings]
         self._inputs = LayerInputs(program, self.device)
         self._staged = StagedLayers(program, self.manager, self.device)
         corrected = any(section.name == "accepted_rows" for part in program.step.values() for section in part)
@@ -78,35 +78,6 @@ class Cache:
         admitted = f"{len(self.manager.sequences)} admitted"
         return f"<cache of {self.program.name} on {self.device}: {admitted}, {free}{prefixes}>"
 
-    # Sequences
-
-    def admit(self, sequence: SequenceId) -> int:
-        """Start a sequence; returns the tokens to recompute if it was preempted (`CacheManager.admit`)."""
-        return self.manager.admit(sequence)
-
-    def reuse(self, sequence: SequenceId, tokens: TokenIds, salt: str | bytes = b"") -> Reuse:
-        """Start an admitted sequence with the longest held prefix of its token ids (`CacheManager.reuse`).
-
-        The answer's ``tokens`` are committed already: the first request goes on after them.
-        """
-        return self.manager.reuse(sequence, tokens, salt)
-
-    def record_tokens(self, sequence: SequenceId, tokens: TokenIds) -> None:
-        """Say which tokens follow those given to `reuse` (`CacheManager.record_tokens`)."""
-        self.manager.record_tokens(sequence, tokens)
-
-    def prefix_statistics(self) -> PrefixStatistics:
-        """What `reuse` has found so far (`CacheManager.prefix_statistics`)."""
-        return self.manager.prefix_statistics()
-
-    def preempt(self, sequence: SequenceId) -> int:
-        """Free a sequence's pages and remember its length (`CacheManager.preempt`)."""
-        return self.manager.preempt(sequence)
-
-    def release(self, sequence: SequenceId) -> None:
-        """Forget a sequence (`CacheManager.release`)."""
-        self.manager.release(sequence)
-
     # One step
 
     def begin(
@@ -123,7 +94,7 @@ class Cache:
         if self._step is not None:
             raise fail("KVC505", "begin while a step is open", help="commit it or abort it first")
         only = self._only(domains)
-        step = make_step(requests, self.manager, self.program.buckets, only, self._in_flight)
+        step = self._shaper.shape(requests, only, self._in_flight)
         # Own rows of a generation step are read back from the pools, so its pages are held whatever is accepted.
         rollback = {request.id: request.tokens for request in requests if request.phase == "generation"}
         self.manager.extend({request.id: request.tokens for request in requests}, rollback, only)
@@ -166,8 +137,8 @@ class Cache:
         step = self._open_step("layer")
         bound = self._layer(layer)
         self._staged.name(layer, "layer")
-        if not step.runs(self._domain(layer)):
-            message = f"layer {layer} is a {self._domain(layer)} layer, which this step leaves out"
+        if not step.runs(self._domains[layer]):
+            message = f"layer {layer} is a {self._domains[layer]} layer, which this step leaves out"
             raise fail("KVC505", message, help="name its domain in begin, or do not call it")
         inputs = self._inputs.named(layer, step, values)
         padded = len(next(iter(inputs.values()))) == step.padded_tokens
@@ -256,10 +227,6 @@ class Cache:
         self.manager.settle(accepted_counts(generating(step), accepted or {}))
         self._in_flight = None
 
-    def rewind(self, sequence: SequenceId, length: int) -> None:
-        """Take back all but a sequence's first ``length`` tokens (`CacheManager.rewind`)."""
-        self.manager.rewind(sequence, length)
-
     def abort(self, step: Step) -> None:
         """End the step as if it had not begun: nothing is committed, its pages go back."""
         self.commit(step, {request.id: 0 for request in step.requests})
@@ -312,29 +279,14 @@ class Cache:
     def _open(self, step: Step, prologue: bool) -> None:
         """Make the step the open one; its pages go back where it cannot be."""
         try:
-            self._pack(step)
+            self._sections = self._buffer.send(step, self.feedback)
+            self._step, self._values, self._done, self._selections = step, {}, set(), Selections()
             if prologue:
                 self.prologue(step)
         except Exception:
             self.manager.commit({request.id: 0 for request in step.requests})
             self._close()
             raise
-
-    def _pack(self, step: Step) -> None:
-        placed = self._packer.place(step)
-        end = self._packer.pack(step, placed, self._host.numpy())
-        # Blocking: the next step writes the same host buffer.
-        self.step_buffer[:end].copy_(self._host[:end])
-        self._sections = {part.phase: self._views(part.phase, placed) for part in step.parts}
-        self._step, self._values, self._done, self._selections = step, {}, set(), Selections()
-
-    def _views(self, phase: Phase, placed: Sequence[Placed]) -> Tensors:
-        sections = {
-            f"step.{at.name}": self.step_buffer[at.offset : at.stop].view(at.shape)
-            for at in placed
-            if at.phase == phase
-        }
-        return sections | self.feedback
 
     def _positions(self, part: Part) -> torch.Tensor:
         sections, ops = self._sections[part.phase], torch.ops.kvc
@@ -371,15 +323,14 @@ class Cache:
             raise fail("KVC504", message, help="a step runs the target's layers, with or without the draft's")
         return tuple(sorted(domains))
 
-    def _domain(self, layer: int) -> Domain:
-        domain: Domain = self.program.signatures[self.program.bindings[layer].signature]["domain"]
-        return domain
-
     def _check_layers(self, step: Step) -> None:
-        wanted = [layer for layer in range(len(self._bound)) if step.runs(self._domain(layer))]
-        missing = [layer for layer in wanted if layer not in self._done]
-        if self._done and missing:
-            message = f"layer {missing[0]} has not run: its rows of this step would be missing from the cache"
+        """Some layers have run, others have not; where none has, a captured graph has run all of them."""
+        if not self._done:
+            return
+        wanted = (layer for layer, domain in enumerate(self._domains) if step.runs(domain))
+        missing = next((layer for layer in wanted if layer not in self._done), None)
+        if missing is not None:
+            message = f"layer {missing} has not run: its rows of this step would be missing from the cache"
             raise fail(
                 "KVC505", message, help="call layer (of a staged one write_back) for every layer, or abort the step"
             )

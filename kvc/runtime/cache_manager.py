@@ -63,6 +63,14 @@ class CacheManager(SlotTables):
         rows = [self._find(sequence).row for sequence in sequences]
         return self._tables[:, rows, :width]
 
+    def table(self, sequence: SequenceId) -> np.ndarray:
+        """The tables of a sequence as they are now, int32 ``[lifecycles, table_width]``: a view to read."""
+        return self._tables[:, self._find(sequence).row]
+
+    def table_versions(self, sequences: Iterable[SequenceId]) -> list[int]:
+        """A number for each sequence's tables: where it is the same, so are they; see also `changes`."""
+        return [self._versions[self._find(sequence).row] for sequence in sequences]
+
     def admit(self, sequence: SequenceId) -> int:
         """Start a sequence, or a preempted one again; it holds nothing yet.
 
@@ -127,20 +135,23 @@ class CacheManager(SlotTables):
         last step is not committed) or KVC527 (a domain that has missed tokens).
         """
         rollback, running = rollback or {}, self.domains if domains is None else frozenset(domains)
-        for sequence, count in tokens.items():
-            self._check_extend(sequence, count, running)
+        busy = [name for name, count in tokens.items() if not self._extends_quietly(name, count, running)]
+        for sequence in busy:
+            self._check_extend(sequence, tokens[sequence], running)
         for sequence, count in rollback.items():
             if not 0 <= count <= tokens.get(sequence, 0):
                 raise fail("KVC504", f"sequence {sequence!r}: {count} tokens to roll back of {tokens.get(sequence, 0)}")
         if sum(tokens.values()) > self.limits.max_tokens:
             raise self._over("max_tokens", "the step", sum(tokens.values()))
-        new = {name: self._new_pages(self._find(name), n, rollback.get(name, 0)) for name, n in tokens.items()}
+        new = {name: self._new_pages(self._find(name), tokens[name], rollback.get(name, 0)) for name in busy}
         needed = self._count(new.values())
-        if any(need > group.free for need, group in zip(needed, self._groups, strict=True)):
+        if new and any(need > group.free for need, group in zip(needed, self._groups, strict=True)):
             raise self._out_of_pages(tokens, rollback, needed)
-        for sequence, pages in new.items():
-            self._sequences[sequence].running = running
-            self._take(self._sequences[sequence], pages, tokens[sequence])
+        for sequence, count in tokens.items():
+            found = self._sequences[sequence]
+            found.running, found.scheduled = running, count
+            if sequence in new:
+                self._take(found, new[sequence], count)
 
     def commit(self, accepted: Mapping[SequenceId, int], unsettled: Mapping[SequenceId, int] | None = None) -> None:
         """End a step: ``accepted`` of each sequence's scheduled tokens count, the pages of the others go back.
@@ -151,12 +162,16 @@ class CacheManager(SlotTables):
         ``rollback`` allowed for).
         """
         unsettled = unsettled or {}
+        busy = {name for name, count in accepted.items() if name in unsettled or not self._ends_quietly(name, count)}
         for name, count in accepted.items():
-            self._check_commit(self._find(name), count, unsettled.get(name, 0))
+            if name in busy:
+                self._check_commit(self._find(name), count, unsettled.get(name, 0))
         for name, count in accepted.items():
             sequence = self._sequences[name]
             sequence.committed += count
             sequence.scheduled = 0
+            if name not in busy:
+                continue
             if count:
                 sequence.unsettled = unsettled.get(name, 0)
                 sequence.missed |= self.domains - sequence.running
@@ -204,6 +219,24 @@ class CacheManager(SlotTables):
         """Forget a sequence, preempted or not, and free everything it holds; errors as `preempt`."""
         if self._preempted.pop(sequence, None) is None:
             self._drop(sequence)
+
+    # Steps within the pages that a sequence holds: nothing to check, to take or to give back
+
+    def _extends_quietly(self, name: SequenceId, count: int, running: Collection[Domain]) -> bool:
+        """Whether `extend` has nothing to do for a sequence but to note the tokens."""
+        found = self._sequences.get(name)
+        if found is None or found.scheduled or type(count) is not int:
+            return False
+        return 0 < count <= found.quiet - found.committed and running == self.domains
+
+    def _ends_quietly(self, name: SequenceId, count: int) -> bool:
+        """Whether `commit` has nothing to do for a sequence but to count the tokens."""
+        found = self._sequences.get(name)
+        if found is None or not found.scheduled or type(count) is not int:
+            return False
+        if not 0 <= count <= found.scheduled <= found.quiet - found.committed:
+            return False
+        return found.chain is None or not self._prefixes.has_new(found.chain, found.committed + count)
 
     # Checks
 
@@ -262,6 +295,7 @@ class CacheManager(SlotTables):
         for group, slots in self._slots_of(sequence).items():
             self._groups[group].give(slots)
         self._tables[:, sequence.row] = -1
+        self._changed(sequence.row)
         self._rows.give([sequence.row])
         del self._sequences[name]
         return sequence.committed

@@ -67,6 +67,9 @@ class Executor:
                     values[slot] = None
         except KvcError as error:
             raise error.at(f"graph {self.name}: call {call.node}") from error
+        except RuntimeError as error:
+            error.add_note(f"graph {self.name}: call {call.node}")
+            raise
         return {name: values[slot] for name, slot in self.outputs.items()}
 
     def _slot(self, node: torch.fx.Node) -> None:

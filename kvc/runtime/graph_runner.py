@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kvc.compat import storage_id, tree_leaves
+from kvc.compat import same_pointers, storage_id, tree_leaves
 from kvc.diagnostics import KvcError, fail
 from kvc.runtime.cuda_graph import Pool, capture_graph
 from kvc.runtime.recorder import RecordedOp, Recorder
@@ -44,8 +44,8 @@ class _Captured:
     static: Tensors
     copied: Tensors
     addresses: dict[str, _Address]
-    tensors: tuple[torch.Tensor, ...]
-    pointers: tuple[int, ...]
+    tensors: list[torch.Tensor]
+    pointers: list[int]
     buffer_bytes: int
 
 
@@ -99,8 +99,8 @@ class GraphRunner:
             static,
             dict(copied),
             addresses,
-            tuple(registered.values()),
-            tuple(tensor.data_ptr() for tensor in registered.values()),
+            list(registered.values()),
+            [tensor.data_ptr() for tensor in registered.values()],
             sum(buffer.untyped_storage().nbytes() for buffer in recorder.buffers),
         )
         return output
@@ -125,11 +125,12 @@ class GraphRunner:
         """
         captured = self._find(bucket)
         _check_addresses(captured)
-        _check_values(captured.copied, values)
-        with torch.no_grad():
-            for name, value in _read(captured.copied, values).items():
-                captured.copied[name].copy_(value, non_blocking=True)
-            captured.run()
+        if not _are_in_place(captured.copied, values):
+            _check_values(captured.copied, values)
+            with torch.no_grad():
+                for name, value in _read(captured.copied, values).items():
+                    captured.copied[name].copy_(value, non_blocking=True)
+        captured.run()
         return captured.output
 
     def _find(self, bucket: Hashable) -> _Captured:
@@ -154,8 +155,9 @@ def _register(static: Tensors, copied: Tensors) -> dict[str, torch.Tensor]:
 
 
 def _replay_ops(ops: tuple[RecordedOp, ...]) -> None:
-    for op in ops:
-        op.replay()
+    with torch.no_grad():
+        for op in ops:
+            op.replay()
 
 
 def _check_output(output: Any, recorder: Recorder) -> None:
@@ -169,9 +171,8 @@ def _check_output(output: Any, recorder: Recorder) -> None:
 
 def _check_addresses(captured: _Captured) -> None:
     """Raise KVC524 where a registered tensor is another one, or is not where it was."""
-    now = map({**captured.static, **captured.copied}.get, captured.addresses)
-    same = all(map(is_, now, captured.tensors))  # a dropped one is None here
-    if same and tuple(map(torch.Tensor.data_ptr, captured.tensors)) == captured.pointers:
+    now, held = (*captured.static.values(), *captured.copied.values()), captured.tensors
+    if len(now) == len(held) and all(map(is_, now, held)) and same_pointers(held, captured.pointers):
         return
     for name, at_capture in captured.addresses.items():
         tensor = captured.copied.get(name, captured.static.get(name))
@@ -184,6 +185,11 @@ def _check_addresses(captured: _Captured) -> None:
 def _moved(name: str, what: str) -> KvcError:
     help = "write new values into the registered tensor, or capture again"
     return fail("KVC524", f"static or copied tensor {name!r} {what}", help=help)
+
+
+def _are_in_place(copied: Tensors, values: Tensors) -> bool:
+    """Whether the values are the registered tensors themselves, filled already."""
+    return len(values) == len(copied) and all(values.get(name) is target for name, target in copied.items())
 
 
 def _check_values(copied: Tensors, values: Tensors) -> None:

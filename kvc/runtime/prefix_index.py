@@ -126,12 +126,19 @@ class PrefixIndex:
 
         ``again``: those too for which another sequence's page was there, which may be gone by now.
         """
-        known = min(committed, chain.tokens - self._ahead) // self.tokens_per_block
+        known = self._known(chain, committed)
         refused, chain.refused = (chain.refused, []) if again else ([], chain.refused)
         for cycle, page in (*refused, *self._pages_between(chain.offered, known)):
             if tables[cycle, page] >= 0 and not self._name_slot(cycle, chain, page, int(tables[cycle, page])):
                 chain.refused.append((cycle, page))
         chain.offered = max(chain.offered, known)
+
+    def has_new(self, chain: PrefixChain, committed: int) -> bool:
+        """Whether `offer` would find pages that became whole."""
+        return self._known(chain, committed) > chain.offered
+
+    def _known(self, chain: PrefixChain, committed: int) -> int:
+        return min(committed, chain.tokens - self._ahead) // self.tokens_per_block
 
     def _pages_between(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Lifecycle and page of the blocks from ``start`` to ``stop``."""

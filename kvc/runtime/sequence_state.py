@@ -8,13 +8,14 @@ from kvc.runtime.prefix_chain import PrefixChain
 from kvc.specs.resolved import Domain
 
 
-@dataclass
+@dataclass(slots=True)
 class SequenceState:
     """``ends``: per lifecycle, the first page not looked at yet; ``stale``: the pages before it that were released.
 
     ``scheduled`` tokens are of the open step; of the ``committed`` ones, the device may still take back the last
     ``unsettled``. ``running``: the domains of the open step; ``missed``: domains that did not see every token, so that
-    they can see no later one. ``chain``: its tokens, None where nobody said what they are.
+    they can see no later one. ``chain``: its tokens, None where nobody said what they are. ``quiet``: up to this length
+    the sequence takes no page and gives none back, 0 where nobody has looked.
     """
 
     id: SequenceId
@@ -27,6 +28,7 @@ class SequenceState:
     running: frozenset[Domain] = frozenset()
     missed: set[Domain] = field(default_factory=set)
     chain: PrefixChain | None = None
+    quiet: int = 0
 
     @property
     def lowest(self) -> int:

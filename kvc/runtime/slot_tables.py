@@ -3,6 +3,7 @@
 What `CacheManager` does once a call is allowed; nothing here checks what it is asked for.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,8 @@ class SlotTables:
         self._prefix_statistics = PrefixStatistics()
         self._rows = SlotAllocator(limits.max_sequences)
         self._tables = np.full((len(self.lifecycles), limits.max_sequences, self.table_width), -1, np.int32)
+        self._versions = [0] * limits.max_sequences  # of each row of the tables: equal numbers are equal entries
+        self.changes = 0  # of any row so far
         self._sequences: dict[SequenceId, SequenceState] = {}
         self._preempted: dict[SequenceId, int] = {}
 
@@ -86,10 +89,12 @@ class SlotTables:
         return needed
 
     def _take(self, sequence: SequenceState, pages: list[list[int]], count: int) -> None:
-        sequence.scheduled = count
+        sequence.scheduled, sequence.quiet = count, 0
         for cycle in self.lifecycles:
-            slots = self._groups[cycle.pool_group].take(len(pages[cycle.id]))
-            self._tables[cycle.id, sequence.row, pages[cycle.id]] = slots
+            if pages[cycle.id]:
+                slots = self._groups[cycle.pool_group].take(len(pages[cycle.id]))
+                self._tables[cycle.id, sequence.row, pages[cycle.id]] = slots
+                self._changed(sequence.row)
             sequence.ends[cycle.id] = ceil_div(sequence.committed + count, cycle.tokens_per_page)
 
     def _offer(self, sequence: SequenceState, again: bool = False) -> None:
@@ -104,6 +109,28 @@ class SlotTables:
         self._offer(sequence)
         for cycle in self.lifecycles:
             self._trim(sequence, cycle)
+        sequence.quiet = self._quiet_until(sequence)
+
+    def _changed(self, row: int) -> None:
+        self.changes += 1
+        self._versions[row] = self.changes
+
+    def _quiet_until(self, sequence: SequenceState) -> int:
+        """The length up to which a closed sequence needs no page more and nothing that it holds becomes stale."""
+        if sequence.unsettled or sequence.missed:
+            return 0
+        return min(self.limits.max_seq_len, *(self._quiet_in(sequence, cycle) for cycle in self.lifecycles))
+
+    @staticmethod
+    def _quiet_in(sequence: SequenceState, cycle: Lifecycle) -> int:
+        """That length for one lifecycle: within its last page, and before more pages are stale than were released."""
+        lengths = range(sequence.committed, sequence.ends[cycle.id] * cycle.tokens_per_page + 1)
+        released = sequence.stale[cycle.id]
+
+        def stale(length: int) -> int:
+            return stale_pages(cycle.coverage, length, cycle.tokens_per_page).stop
+
+        return sequence.committed + bisect_right(lengths, released, key=stale) - 1
 
     def _trim(self, sequence: SequenceState, cycle: Lifecycle) -> None:
         """Give back the pages past the committed length and those that are stale at the lowest one."""
@@ -120,6 +147,7 @@ class SlotTables:
         entries = self._tables[cycle.id, sequence.row, start:stop]
         self._groups[cycle.pool_group].give(entries[entries >= 0][::-1].tolist())
         entries[:] = -1
+        self._changed(sequence.row)
 
     def _slots_of(self, sequence: SequenceState) -> dict[int, list[int]]:
         """The slots held in each pool group, deepest page first; at equal depth later lifecycles first."""
@@ -140,6 +168,7 @@ class SlotTables:
             self._tables[cycle.id, sequence.row, pages] = slots
             sequence.ends[cycle.id] = length // cycle.tokens_per_page
         sequence.committed = length
+        self._changed(sequence.row)
 
     # The answer when slots run out
 

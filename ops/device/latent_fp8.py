@@ -177,6 +177,7 @@ def attend_latent_fp8(
     STAGES: gl.constexpr,
     STEP: gl.constexpr,
 ):
+    """One block of query rows over one split of a sequence, as described above."""
     WARPS: gl.constexpr = gl.num_warps()
     GROUPS: gl.constexpr = WARPS // 4
     BOTH: gl.constexpr = 2 * N

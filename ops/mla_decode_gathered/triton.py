@@ -1,11 +1,12 @@
-"""kvc::mla_decode_gathered in Triton: the kernel of kvc::mla_decode over rows that were gathered before."""
+"""kvc::mla_decode_gathered in Triton."""
 
 # mypy: ignore-errors
 from collections.abc import Sequence
 
 import torch
 
-from kvc.ops.mla_decode.triton import Kept, attend
+from kvc.ops.codecs import MLA, row_fields
+from kvc.ops.device.decode import Gathered, decode
 
 
 def mla_decode_gathered(
@@ -19,4 +20,6 @@ def mla_decode_gathered(
     softmax_scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As the reference."""
-    return attend(q_latent, q_rope, None, None, Kept(), rows, page_table, lengths, tokens_per_page, softmax_scale)
+    fields = row_fields(MLA, (1, 1), [x.shape[3] for x in rows])
+    queries, gathered = (q_latent, q_rope), Gathered(rows, page_table)
+    return decode("mla_decode_gathered", queries, fields, gathered, lengths, tokens_per_page, softmax_scale)

@@ -9,8 +9,9 @@ import pytest
 from kvc.diagnostics import KvcError
 from kvc.graphs.program import PHASES, Section
 from kvc.plan.types import Lifecycle
-from kvc.runtime.batch import Request, StepPacker, make_step, next_bucket, padding_step
+from kvc.runtime.batch import Request, make_step, next_bucket, padding_step
 from kvc.runtime.cache_manager import CacheManager, Limits
+from kvc.runtime.packing import StepPacker
 from kvc.specs.resolved import Coverage
 
 LIMITS = Limits(max_sequences=5, max_seq_len=32, max_tokens=24)
