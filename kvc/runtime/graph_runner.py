@@ -109,10 +109,11 @@ class GraphRunner:
         self, fn: Callable[[], Any], recorder: Recorder, output: Any, registered: Tensors
     ) -> tuple[Callable[[], None], Any]:
         """What replays the recorded work, and the output that it refreshes."""
-        if all(tensor.device.type == "cpu" for tensor in registered.values()):
+        device = next((tensor.device for tensor in registered.values()), torch.device("cpu"))
+        if device.type == "cpu":
             ops = tuple(recorder.ops)
             return lambda: _replay_ops(ops), output
-        self._graphs = self._graphs or CudaGraphs()
+        self._graphs = self._graphs or CudaGraphs(device)
         graph, output = self._graphs.capture(fn)
         return graph.replay, output
 
