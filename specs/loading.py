@@ -1,6 +1,7 @@
 """From a file or a library name to a checked spec."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -15,15 +16,20 @@ from kvc.specs.resolve import resolve
 from kvc.specs.resolved import ResolvedSpec
 from kvc.specs.yaml_reader import Document, parse_document, read_document
 
+Device = tuple[Literal["cpu", "cuda"], str | None]
 
-def load_spec(path_or_library_name: str | Path, tensor_parallel: int | None = None) -> ResolvedSpec:
+
+def load_spec(
+    path_or_library_name: str | Path, tensor_parallel: int | None = None, device: Device | None = None
+) -> ResolvedSpec:
     """Read, check and resolve a spec: a path, or a name of the library (`llama-3.1-8b-fp8`).
 
-    ``tensor_parallel`` stands in for the spec's `parallel.tensor`. Raises KvcError with every finding, in the order
+    ``tensor_parallel`` stands in for the spec's `parallel.tensor`, ``device``, `("cuda", "sm_90")` or `("cpu", None)`,
+    for its `target.device` and `target.arch`. Raises KvcError with every finding, in the order
     of the file.
     """
     file, shown_as = locate(path_or_library_name)
-    return _resolved(read_document(file, shown_as), tensor_parallel)
+    return _resolved(read_document(file, shown_as), tensor_parallel, device)
 
 
 def load_spec_text(text: str, path: str = "<text>", tensor_parallel: int | None = None) -> ResolvedSpec:
@@ -31,8 +37,8 @@ def load_spec_text(text: str, path: str = "<text>", tensor_parallel: int | None 
     return _resolved(parse_document(text, path), tensor_parallel)
 
 
-def _resolved(document: Document, tensor_parallel: int | None) -> ResolvedSpec:
-    return resolve(validate(document, tensor_parallel), document)
+def _resolved(document: Document, tensor_parallel: int | None, device: Device | None = None) -> ResolvedSpec:
+    return resolve(validate(document, tensor_parallel, device), document)
 
 
 def _in_file_order(findings: list[Diagnostic]) -> list[Diagnostic]:
@@ -41,7 +47,7 @@ def _in_file_order(findings: list[Diagnostic]) -> list[Diagnostic]:
     return [findings[index] for index in order]
 
 
-def validate(document: Document, tensor_parallel: int | None = None) -> Spec:
+def validate(document: Document, tensor_parallel: int | None = None, device: Device | None = None) -> Spec:
     """The spec of a document. Raises KvcError with the findings of the reader and the schema, or else of the checks."""
     findings = list(document.findings)
     try:
@@ -55,6 +61,9 @@ def validate(document: Document, tensor_parallel: int | None = None) -> Spec:
     spec = expand_aliases(spec)
     if tensor_parallel is not None:
         spec = spec.model_copy(update={"parallel": Parallel(tensor=tensor_parallel)})
+    if device is not None:
+        target = spec.target.model_copy(update=dict(zip(("device", "arch"), device, strict=True)))
+        spec = spec.model_copy(update={"target": target})
     findings += check(spec, document)
     if findings:
         raise KvcError(_in_file_order(findings))

@@ -156,6 +156,7 @@ def test_end_failed_capture() -> None:
             with pytest.raises(RuntimeError):
                 x.sum().item()
             compat.end_failed_capture(graph, pool)
+        pool = torch.cuda.graph_pool_handle()
         torch.randn(4, device="cuda")
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kvc.cli.devices import Device, artifact_on, prepare
 from kvc.cli.progress import spinner
 from kvc.diagnostics import fail
 
@@ -22,8 +23,11 @@ def run(
     steps: Annotated[int, typer.Option(min=1, help="tokens to generate at most")] = 64,
     chat: Annotated[bool, typer.Option("--chat", help="wrap the prompt in the model's chat template")] = False,
     check: Annotated[bool, typer.Option("--check", help="compare with the model's own fp32 cache")] = False,
+    device: Annotated[Device, typer.Option(help="where model and cache are; cuda replays captured steps")] = Device.CPU,
 ) -> int:
     """Generate text with a real model whose KV cache is the compiled one.
+
+    A spec is compiled for the device, an artifact must have been.
 
     Exit code 1 where --check finds that an fp32 cache gives other tokens than the model's own.
     """
@@ -33,15 +37,17 @@ def run(
     text = _prompt(prompt, prompt_file)
     with spinner() as report:
         report(f"{'loading' if Path(spec).is_dir() else 'compiling'} {spec}")
-        artifact = _artifact(spec)
-        folder, loaded = _model(model, artifact.program.dtype, report)
+        artifact = artifact_on(device, spec)
+        folder, loaded = _model(model, artifact.program.dtype, device, report)
     ids = _tokenize(loaded.tokenizer, text, chat)
     limits = artifact.limits
     _check_length(len(ids), steps, limits.max_seq_len)
     with attach(loaded.model, artifact, tokens=len(ids) + steps) as attached:
-        generated = _generate(attached.runner(), loaded.tokenizer, ids, steps)
-    print(_summary(artifact, generated, len(ids)))
-    return _check(folder, ids, generated, artifact) if check else 0
+        runner = attached.runner()
+        note = prepare(device, runner, ids)
+        generated = _generate(runner, loaded.tokenizer, ids, steps)
+    print(_summary(artifact, generated, len(ids)) + note)
+    return _check(folder, ids, generated, artifact, device) if check else 0
 
 
 def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
@@ -57,23 +63,13 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
         raise fail("KVC607", message, help="name a UTF-8 text file") from error
 
 
-def _artifact(spec: str) -> Any:
-    import kvc
-
-    if Path(spec).is_dir():
-        return kvc.load(spec)
-    from kvc.runtime.loader import LoadedArtifact
-
-    return LoadedArtifact(kvc.compile_spec(spec).artifact)
-
-
-def _model(name: str, dtype: str, report: Any) -> tuple[Path, Any]:
+def _model(name: str, dtype: str, device: str, report: Any) -> tuple[Path, Any]:
     from kvc.integrations.checkpoints import model_folder
     from kvc.integrations.transformers.loading import convert_gguf, load_model
 
     folder = model_folder(name, convert_gguf, report)
     report(f"loading {folder.name} in {dtype}")
-    return folder, load_model(folder, dtype)
+    return folder, load_model(folder, dtype, device)
 
 
 def _tokenize(tokenizer: Any, text: str, chat: bool) -> list[int]:
@@ -132,12 +128,12 @@ def _summary(artifact: Any, made: _Generated, prompt: int) -> str:
     return f"\n{artifact.plan.name}: {', '.join(rates)}"
 
 
-def _check(folder: Path, ids: Sequence[int], made: _Generated, artifact: Any) -> int:
+def _check(folder: Path, ids: Sequence[int], made: _Generated, artifact: Any, device: str) -> int:
     """Compare with the same model, in fp32, on its own cache; 1 if the cache promises equality and did not keep it."""
     from kvc.integrations.transformers.loading import load_model
     from kvc.integrations.transformers.parity import first_divergence, own_continuation
 
-    loaded = load_model(folder, "fp32")
+    loaded = load_model(folder, "fp32", device)
     expected = list(own_continuation(loaded.model, ids, len(made.tokens)))
     found = first_divergence(expected, made.tokens)
     if found is None:

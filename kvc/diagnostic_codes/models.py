@@ -125,7 +125,13 @@ CODES: dict[str, Code] = {
     ),
     "KVC624": Code(
         "a device that is not there",
-        "`kvc bench --device cuda` needs a GPU that torch sees.",
+        "`kvc bench --device cuda` and `kvc run --device cuda` need a GPU that torch sees.",
         "kvc bench --device cuda  # without one",
+    ),
+    "KVC625": Code(
+        "an artifact that was compiled for another device",
+        "The kernels of an artifact are those of the device and the architecture in its spec. `kvc run` compiles a "
+        "spec file for the device that it runs on; an artifact stays what it is.",
+        "kvc run out/smollm2 --device cuda  # compiled with target: {device: cpu}",
     ),
 }

@@ -9,8 +9,6 @@ import torch
 from kvc.compat import TorchDispatchMode, end_failed_capture, op_schema
 from kvc.diagnostics import KvcError, fail
 
-Pool = Any  # the handle of a memory pool, opaque
-
 
 class _LastOp(TorchDispatchMode):
     """Remembers the op that is running."""
@@ -22,34 +20,47 @@ class _LastOp(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def capture_graph(fn: Callable[[], Any], pool: Pool) -> tuple[torch.cuda.CUDAGraph, Any]:
-    """The graph of ``fn()``, whose memory comes from ``pool``, and the output that its replays refresh.
+class CudaGraphs:
+    """Captures graphs on one stream into one memory pool: a graph's memory is that of the graphs before it.
 
-    ``fn`` has run before: kernels are compiled and libraries have their handles. It runs on a stream of its own. KVC529
-    where the driver refuses an op: one that waits for the device, or takes memory that is not the pool's. Nothing is
-    left of a capture that failed.
+    So one replay ends before the next begins, as on one stream they do.
     """
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    gc.collect()  # what is collected while capturing may free memory, which a capture forbids
-    torch.cuda.empty_cache()
-    with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
-        graph.capture_begin(pool=pool)
-        output = _captured(fn, graph, pool)
-    return graph, output
+
+    def __init__(self) -> None:
+        self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+
+    def capture(self, fn: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
+        """The graph of ``fn()`` and the output that its replays refresh.
+
+        ``fn`` has run before: kernels are compiled and libraries have their handles. KVC529 where the driver refuses an
+        op: one that waits for the device, or takes memory that is not the pool's. Nothing is left of a capture that
+        failed, but later ones have another pool.
+        """
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        gc.collect()  # what is collected while capturing may free memory, which a capture forbids
+        torch.cuda.empty_cache()
+        with torch.no_grad(), torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=self._pool)
+            try:
+                output = _captured(fn, graph)
+            except BaseException:
+                end_failed_capture(graph, self._pool)
+                self._pool = torch.cuda.graph_pool_handle()
+                raise
+        return graph, output
 
 
-def _captured(fn: Callable[[], Any], graph: torch.cuda.CUDAGraph, pool: Pool) -> Any:
+def _captured(fn: Callable[[], Any], graph: torch.cuda.CUDAGraph) -> Any:
     last = _LastOp()
     try:
         with last:
             output = fn()
         last.name = "the callable"
         graph.capture_end()
-    except BaseException as error:
-        end_failed_capture(graph, pool)
-        if isinstance(error, KvcError) or not isinstance(error, RuntimeError):
-            raise
+    except KvcError:
+        raise
+    except RuntimeError as error:
         raise _refused(last.name, error) from error
     return output
 

@@ -14,7 +14,7 @@ import torch
 
 from kvc.compat import same_pointers, storage_id, tree_leaves
 from kvc.diagnostics import KvcError, fail
-from kvc.runtime.cuda_graph import Pool, capture_graph
+from kvc.runtime.cuda_graph import CudaGraphs
 from kvc.runtime.recorder import RecordedOp, Recorder
 
 Tensors = Mapping[str, torch.Tensor]
@@ -54,7 +54,7 @@ class GraphRunner:
 
     def __init__(self) -> None:
         self._captured: dict[Hashable, _Captured] = {}
-        self._pool: Pool | None = None
+        self._graphs: CudaGraphs | None = None
 
     @property
     def buckets(self) -> tuple[Hashable, ...]:
@@ -112,8 +112,8 @@ class GraphRunner:
         if all(tensor.device.type == "cpu" for tensor in registered.values()):
             ops = tuple(recorder.ops)
             return lambda: _replay_ops(ops), output
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
-        graph, output = capture_graph(fn, self._pool)
+        self._graphs = self._graphs or CudaGraphs()
+        graph, output = self._graphs.capture(fn)
         return graph.replay, output
 
     def replay(self, bucket: Hashable, values: Tensors) -> Any:

@@ -13,6 +13,7 @@ from tiny_models import spec_values, write_spec
 from transformers import AutoModelForCausalLM
 
 import kvc
+from kvc.diagnostics import KvcError
 from kvc.integrations.transformers import parity
 
 Run = Callable[..., tuple[int, str, str]]
@@ -160,3 +161,43 @@ def test_load_model_dtype(folder: Path) -> None:
     loaded = load_model(folder, "bf16")
     assert loaded.model.dtype == torch.bfloat16
     assert not loaded.model.training
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("encoding", ["fp32", "fp8"])
+def test_on_a_gpu(run_kvc: Run, folder: Path, tmp_path: Path, encoding: str) -> None:
+    """A spec for a CPU is compiled for the GPU; the decode step is captured."""
+    spec = write_spec(tmp_path, spec_values(tiny_config(), encoding))
+    options = ("--model", str(folder), "--prompt", "Une clé", "--steps", "24", "--device", "cuda")
+    code, out, err = run_kvc("run", str(spec), *options, "--check")
+    assert code == 0, err
+    assert "decode 23 tokens at " in out
+    assert "not captured" not in out
+    if encoding == "fp32":
+        assert "check: all 24 tokens equal" in out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu(run_kvc: Run, spec: Path) -> None:
+    code, _, err = run_kvc("run", str(spec), "--device", "cuda")
+    assert code == 1
+    assert "KVC624 there is no CUDA device here" in err
+
+
+def test_a_spec_is_compiled_for_the_device_and_an_artifact_is_not(spec: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    from kvc.cli import devices
+
+    monkeypatch.setattr(devices, "_arch", lambda: "sm_90")
+    made = devices.artifact_on(devices.Device.CUDA, str(spec))
+    assert made.program.device == "cuda"
+    assert made.program.capture is not None
+    target = made.artifact.spec["values"]["target"]
+    assert (target["device"], target["arch"]) == ("cuda", "sm_90")
+    folder = str(tmp_path / "artifact")
+    kvc.compile_spec(spec).write(folder)
+    with pytest.raises(KvcError, match=r"KVC625 .* was compiled for cpu, not for cuda sm_90"):
+        devices.artifact_on(devices.Device.CUDA, folder)
+    assert devices.artifact_on(devices.Device.CPU, folder).program.device == "cpu"

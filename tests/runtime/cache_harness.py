@@ -10,23 +10,25 @@ from kvc.compiler_passes.manager import PIPELINE
 from kvc.runtime.batch import Request
 from kvc.runtime.loader import LoadedArtifact
 from kvc.runtime.random_weights import random_weights
+from kvc.specs import load_spec
 
 SPECS = ("tiny-fp32", "tiny-bf16", "tiny-fp8", "tiny-mixed", "tiny-mla-fp32", "tiny-mla-bf16", "tiny-mla-fp8")
 LENGTH = 64
 
 
 @lru_cache
-def artifact(spec, passes=None, buckets=None):
-    loaded = LoadedArtifact(compile_spec(spec, passes=PIPELINE[:passes]).artifact)
+def artifact(spec, passes=None, buckets=None, device="cpu"):
+    resolved = load_spec(spec, device=(device, "sm_90" if device == "cuda" else None))
+    loaded = LoadedArtifact(compile_spec(resolved, passes=PIPELINE[:passes]).artifact)
     if buckets is None:
         return loaded
     capture = replace(loaded.program.capture, buckets=buckets)
     return LoadedArtifact(replace(loaded.artifact, program=replace(loaded.program, buckets=buckets, capture=capture)))
 
 
-def new_cache(spec, fill=0, num_slots=24, passes=None, buckets=None):
+def new_cache(spec, fill=0, num_slots=24, passes=None, buckets=None, device="cpu"):
     """An empty cache; ``passes``: only that many first passes of the pipeline have run, None: all."""
-    loaded = artifact(spec, passes, buckets)
+    loaded = artifact(spec, passes, buckets, device)
     weights = random_weights(loaded.program.constants, loaded.program.dtype)
     return loaded.allocate(num_slots=num_slots, fill=fill, weights=weights)
 
@@ -36,10 +38,10 @@ def layers(cache):
 
 
 @lru_cache
-def _rows(shape, dtype, name, sequence, layer):
+def _rows(shape, dtype, name, sequence, layer, device):
     seed = sum(map(ord, f"{name}/{sequence}")) * 1000 + layer
     x = torch.randn(LENGTH, *shape, generator=torch.Generator().manual_seed(seed))
-    return x.to(dtype)
+    return x.to(device, dtype)
 
 
 def rows(cache, sequence, layer, start, count, first=0):
@@ -50,7 +52,8 @@ def rows(cache, sequence, layer, start, count, first=0):
     graph = cache.program.graphs[cache.program.bindings[layer].signature, "context"]
     values = [(str(node.target), node.meta["val"]) for node in graph.placeholders if node.meta["role"] == "input"]
     return [
-        _rows(tuple(x.shape[1:]), x.dtype, name, sequence, first + layer)[start : start + count] for name, x in values
+        _rows(tuple(x.shape[1:]), x.dtype, name, sequence, first + layer, cache.device)[start : start + count]
+        for name, x in values
     ]
 
 

@@ -54,7 +54,8 @@ class CapturedDecode:
         try:
             bucket = replay_bucket(self.kvc_cache, step)
             copied = self._graphs.copied(bucket)
-            copied["ids"].zero_()[0, : len(ids)] = torch.tensor(ids)
+            padding = [0] * (copied["ids"].shape[1] - len(ids))
+            copied["ids"].copy_(torch.tensor([[*ids, *padding]]), non_blocking=True)
             logits = self._graphs.replay(bucket, copied)
         except BaseException:
             self.kvc_cache.abort(step)
