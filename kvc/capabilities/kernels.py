@@ -92,6 +92,8 @@ _GPU: tuple[Kernel, ...] = (
     _hopper("gather_mixed_rows", "triton", "gather, dequantize and overlay in one launch"),
     _hopper("stage_history", "triton", "gather and overlay straight into staging"),
     _hopper("place_own_rows", "triton", "a copy and a launch a field"),
+    _hopper("gqa_context", "triton", "any encoding and twin, own rows after them"),
+    _hopper("gqa_context_gathered", "triton", "gathered rows, own rows after them"),
     _hopper("gqa_decode", "triton", "any encoding and twin, in fp32"),
     _hopper("gqa_decode_gathered", "triton", "in fp32"),
     _hopper(

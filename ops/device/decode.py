@@ -24,6 +24,7 @@ from kvc.ops.device.retained import is_retained
 from kvc.ops.device.rows import check_aligned, field_places, load_field, row_offset
 from kvc.ops.device.splits import merge, partials, split_bounds, split_count
 from kvc.ops.device.tiles import (
+    guarded,
     halves,
     load_codes,
     load_dense,
@@ -49,7 +50,7 @@ class Gathered:
 
 
 @triton.jit
-def _load_rows(
+def load_rows(
     source,
     scale,
     twin,
@@ -190,11 +191,11 @@ def _decode(
         if HIGH0[1] > 0:
             high_page = page_of(twin_table + sequence * twin_table_stride, position, twin_table_step, width, held, S)
             taken = (high_page >= 0) & is_retained(position, base, FIRST, LAST, PAGES, S)
-        x, x_low = _load_rows(
+        x, x_low = load_rows(
             source0, scale0, twin, twin_scale0, page, high_page, taken, position, held, head, stride0, twin_stride,
             row_stride0, LOW0, HIGH0, MODE0, PAGED, S,
         )  # fmt: skip
-        y, y_low = _load_rows(
+        y, y_low = load_rows(
             source1, scale1, twin, twin_scale1, page, high_page, taken, position, held, head, stride1, twin_stride,
             row_stride1, LOW1, HIGH1, MODE1, PAGED, S,
         )  # fmt: skip
@@ -209,13 +210,8 @@ def _decode(
         kept = tl.exp2(most - safe)
         v, v_low = (x, x_low) if LATENT else (y, y_low)
         acc = acc * kept[None, :]
-        if QUERIES > 1:  # a weight of 0 hides no NaN: rows of them reach the queries that see them alone
-            size = tl.abs(v.to(tl.float32))
-            broken = tl.max(((size != size) | (size == float("inf"))).to(tl.int32), 1) > 0
-            v = tl.where(broken[:, None], 0.0, v).to(v.dtype)
-            v_low = tl.where(broken[:, None], 0.0, v_low).to(v_low.dtype)
-            reached = tl.sum((seen & broken[:, None]).to(tl.int32), 0) > 0
-            acc = tl.where(reached[None, :], float("nan"), acc)
+        if QUERIES > 1:  # some rows are seen by some queries only
+            acc, v, v_low = guarded(acc, v, v_low, seen)
         p, p_low = halves(weights, "split" if V_MODE == "bf16" else V_MODE)
         acc = product(tl.trans(v), tl.trans(v_low), p, p_low, acc, V_MODE)
         total = total * kept + tl.sum(weights, 0)
@@ -250,7 +246,7 @@ def decode(
     Returns out [T, H, V] in the queries' dtype and lse f32 [T, H].
     """
     latent, paged = len(queries) == 2, isinstance(history, Source)
-    queries = [_in_line(q) for q in queries]
+    queries = [in_line(q) for q in queries]
     tokens, heads = queries[0].shape[:2]
     out = queries[0].new_zeros((tokens, heads, fields[0 if latent else 1].dim))
     lse = queries[0].new_full((tokens, heads), float("-inf"), dtype=torch.float32)
@@ -259,14 +255,14 @@ def decode(
     if not tokens:
         return out, lse
     check_aligned(op, pool=history.pool if paged else None, twin=twin and twin.pool)
-    low = _places(op, history.encoding if paged else "fp32", fields, tokens_per_page)
-    high = _places(op, twin.encoding, fields, tokens_per_page) if twin else (NOTHING, NOTHING)
-    sources = (history.pool,) * 2 if paged else [_in_line(x) for x in history.rows]
+    low = places_of(op, history.encoding if paged else "fp32", fields, tokens_per_page)
+    high = places_of(op, twin.encoding, fields, tokens_per_page) if twin else (NOTHING, NOTHING)
+    sources = (history.pool,) * 2 if paged else [in_line(x) for x in history.rows]
     scales = history.scales if paged else (None, None)
     wide = max(place[2] for place in low) >= WIDE
     tile = min(max(QUERIES, triton.next_power_of_2(each * group)), QUERIES if wide else MOST_QUERIES)
     tiles = triton.cdiv(each * group, tile)
-    modes = _modes(history, low, queries[0], twin is not None)
+    modes = modes_of(history, low, queries[0], twin is not None)
     keys = 32 if wide and modes[0] in ("ieee", "split") else 64
     programs = sequences * kv_heads * tiles
     splits = split_count(programs, width * tokens_per_page)
@@ -318,7 +314,7 @@ def decode(
     return out, lse
 
 
-def _modes(history: Source | Gathered, places: Sequence[tuple], q: torch.Tensor, mixed: bool) -> tuple[str, str]:
+def modes_of(history: Source | Gathered, places: Sequence[tuple], q: torch.Tensor, mixed: bool) -> tuple[str, str]:
     """The mode of each field."""
     activations = _dtype(q)
     if isinstance(history, Source):
@@ -330,12 +326,12 @@ def _dtype(x: torch.Tensor) -> str:
     return str(x.dtype).removeprefix("torch.")
 
 
-def _places(op: str, encoding: str, fields: tuple[Field, ...], tokens_per_page: int) -> tuple[tuple, ...]:
+def places_of(op: str, encoding: str, fields: tuple[Field, ...], tokens_per_page: int) -> tuple[tuple, ...]:
     """Constants of both fields, at least 16 features wide: what a product of tiles needs."""
     places = field_places(op, encoding, fields, tokens_per_page)
     return tuple((c[0], c[1], max(16, c[2]), *c[3:]) for c in (place.constants for place in places))
 
 
-def _in_line(x: torch.Tensor) -> torch.Tensor:
+def in_line(x: torch.Tensor) -> torch.Tensor:
     """The tensor with its features side by side."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()

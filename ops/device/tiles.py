@@ -118,3 +118,20 @@ def product(x, x_low, y, y_low, acc, MODE: tl.constexpr):
         return tl.dot(x, y, tl.dot(x, y_low, acc))
     else:
         return tl.dot(x, y, tl.dot(x_low, y, tl.dot(x, y_low, acc)))
+
+
+@triton.jit
+def guarded(acc, v, v_low, seen):
+    """Operands of ``acc + v^T p`` without what is not finite: a weight of 0 hides no NaN or Inf.
+
+    ``acc [V, M]`` gets what rows of ``v [N, V]`` that a query sees (``seen [N, M]``) make of it.
+    """
+    value = v.to(tl.float32)
+    up, down = (value != value) | (value == float("inf")), (value != value) | (value == float("-inf"))
+    if tl.max(tl.max((up | down).to(tl.int32), 1), 0) > 0:
+        sight = seen.to(tl.float16)
+        above, below = tl.dot(tl.trans(up.to(tl.float16)), sight), tl.dot(tl.trans(down.to(tl.float16)), sight)
+        acc += tl.where(above > 0, float("inf"), 0.0)
+        acc -= tl.where(below > 0, float("inf"), 0.0)
+    finite = ~(up | down)
+    return acc, tl.where(finite, v, 0.0).to(v.dtype), tl.where(finite, v_low, 0.0).to(v_low.dtype)
