@@ -94,6 +94,9 @@ _GPU: tuple[Kernel, ...] = (
     _hopper("place_own_rows", "triton", "a copy and a launch a field"),
     _hopper("gqa_context", "triton", "any encoding and twin, own rows after them"),
     _hopper("gqa_context_gathered", "triton", "gathered rows, own rows after them"),
+    _hopper("expand_mla", "triton", "two products and a launch that rounds and places"),
+    _hopper("mla_context", "triton", "own rows in one launch, in FP8 with V transposed; waits for cached lengths"),
+    _hopper("mla_context_gathered", "triton", "the same over gathered rows"),
     _hopper("gqa_decode", "triton", "any encoding and twin, in fp32"),
     _hopper("gqa_decode_gathered", "triton", "in fp32"),
     _hopper(

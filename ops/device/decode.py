@@ -43,10 +43,19 @@ MOST_QUERIES = 64
 
 @dataclass(frozen=True)
 class Gathered:
-    """Rows that were gathered before, [B, L, heads, dim] a field, and the page table that says which count."""
+    """Rows that were gathered before, [B, L, heads, dim] a field, and the page table that says which count.
+
+    Under scales (f32 [2]) they are e4m3 codes turned to numbers, fp16.
+    """
 
     rows: Sequence[torch.Tensor]
     table: torch.Tensor
+    scales: Sequence[torch.Tensor | None] = (None, None)
+
+    @property
+    def encoding(self) -> str:
+        """What the numbers are."""
+        return "fp32" if self.scales[0] is None else "fp8"
 
 
 @triton.jit
@@ -94,6 +103,8 @@ def load_rows(
         value = load_dense(source, start, held, DIM, PADDED)
         if MODE == "split" or MODE == "ieee":
             value = value.to(tl.float32)
+            if CODEC == "fp8":
+                value *= tl.load(scale)
     return halves(value, MODE)
 
 
@@ -255,10 +266,9 @@ def decode(
     if not tokens:
         return out, lse
     check_aligned(op, pool=history.pool if paged else None, twin=twin and twin.pool)
-    low = places_of(op, history.encoding if paged else "fp32", fields, tokens_per_page)
+    low = places_of(op, history.encoding, fields, tokens_per_page)
     high = places_of(op, twin.encoding, fields, tokens_per_page) if twin else (NOTHING, NOTHING)
     sources = (history.pool,) * 2 if paged else [in_line(x) for x in history.rows]
-    scales = history.scales if paged else (None, None)
     wide = max(place[2] for place in low) >= WIDE
     tile = min(max(QUERIES, triton.next_power_of_2(each * group)), QUERIES if wide else MOST_QUERIES)
     tiles = triton.cdiv(each * group, tile)
@@ -271,7 +281,7 @@ def decode(
         queries[0],
         queries[1] if latent else None,
         *sources,
-        *scales,
+        *history.scales,
         twin.pool if twin else None,
         *(twin.scales if twin else (None, None)),
         history.table,
