@@ -67,7 +67,7 @@ def _turn_v(
     before = index < sequence
     begins = tl.load(query_starts + index, mask=before, other=0)
     ends = tl.load(query_starts + index + 1, mask=before, other=0)
-    first = tl.multiple_of(tl.sum((ends - begins + 15) // 16 * 16, 0), 16)
+    first = tl.sum((ends - begins + 15) // 16, 0) * 16  # a multiple of 16 that the compiler sees
     place, feature = tile * M + tl.arange(0, M), tl.arange(0, V_PADDED)
     head = tl.program_id(1).to(tl.int64)
     start_of = (start + place).to(tl.int64) * v_token + head * v_head

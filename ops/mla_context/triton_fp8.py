@@ -16,7 +16,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 WIDTHS = (128, 64, 128)  # features of q_nope, q_rope and V
 RANGE = tl.constexpr(8.0)  # log2 of what probabilities are multiplied by
 # Queries and keys of a tile, warps, stages: all are checked.
-CONFIGS = ((128, 128, 8, 3), (64, 64, 4, 3))
+CONFIGS = ((128, 128, 8, 3), (64, 64, 4, 3))  # keys divide queries
 
 
 @triton.jit
@@ -27,7 +27,7 @@ def _block(
     v,
     first,
     keys,
-    there,
+    count,
     query,
     factor,
     most,
@@ -38,17 +38,17 @@ def _block(
     MASKED: tl.constexpr,
 ):
     nope, rope, feature = tl.arange(0, 128), tl.arange(0, 64), tl.arange(0, 128)
+    there = first + keys < count
     rows = (first + keys).to(tl.int64)[None, :] * k_token
     columns = feature.to(tl.int64)[:, None] * v_row + (first + keys)[None, :]
     if MASKED:
-        k_nope = tl.load(k + rows + nope[:, None], mask=there[None, :], other=0)
-        k_rope = tl.load(k + rows + 128 + rope[:, None], mask=there[None, :], other=0)
-        values = tl.load(v + columns, mask=there[None, :], other=0)
+        k_nope = tl.load(k + rows + nope[:, None], mask=there[None, :], other=0.0)
+        k_rope = tl.load(k + rows + 128 + rope[:, None], mask=there[None, :], other=0.0)
+        # V is masked in whole groups of 16 columns, which are loaded at once; what lies behind the last token is 0.
+        values = tl.load(v + columns, mask=(first + keys // 16 * 16 < count)[None, :], other=0.0)
     else:
         k_nope, k_rope = tl.load(k + rows + nope[:, None]), tl.load(k + rows + 128 + rope[:, None])
         values = tl.load(v + columns)
-    k_nope, k_rope = k_nope.to(tl.float8e4nv, bitcast=True), k_rope.to(tl.float8e4nv, bitcast=True)
-    values = values.to(tl.float8e4nv, bitcast=True)
     scores = tl.dot(q_rope, k_rope, tl.dot(q_nope, k_nope))
     if MASKED:
         scores = tl.where(query[:, None] >= (first + keys)[None, :], scores, float("-inf"))
@@ -95,18 +95,17 @@ def _own_rows(
     before = index < sequence
     begins = tl.load(query_starts + index, mask=before, other=0)
     ends = tl.load(query_starts + index + 1, mask=before, other=0)
-    column = tl.multiple_of(tl.sum((ends - begins + 15) // 16 * 16, 0), 16)
+    column = tl.sum((ends - begins + 15) // 16, 0) * 16  # a multiple of 16 that the compiler sees
     query = tile * M + tl.arange(0, M)
     asked = query < count
     token = (start + query).to(tl.int64)
     nope, rope, keys, feature = tl.arange(0, 128), tl.arange(0, 64), tl.arange(0, N), tl.arange(0, 128)
     q_a = tl.load(
-        q_nope + (token * nope_token + head * nope_head)[:, None] + nope[None, :], mask=asked[:, None], other=0
+        q_nope + (token * nope_token + head * nope_head)[:, None] + nope[None, :], mask=asked[:, None], other=0.0
     )
     q_b = tl.load(
-        q_rope + (token * rope_token + head * rope_head)[:, None] + rope[None, :], mask=asked[:, None], other=0
+        q_rope + (token * rope_token + head * rope_head)[:, None] + rope[None, :], mask=asked[:, None], other=0.0
     )
-    q_a, q_b = q_a.to(tl.float8e4nv, bitcast=True), q_b.to(tl.float8e4nv, bitcast=True)
     factor = softmax_scale * LOG2_E * tl.load(q_scale) * tl.load(k_scale)
     k += start.to(tl.int64) * k_token + head * k_head
     v += head.to(tl.int64) * v_head + column
@@ -115,12 +114,11 @@ def _own_rows(
     acc = tl.zeros([M, 128], tl.float32)
     for first in range(0, tile * M, N):
         most, total, acc = _block(
-            q_a, q_b, k, v, first, keys, asked, query, factor, most, total, acc, k_token, v_row, False
+            q_a, q_b, k, v, first, keys, count, query, factor, most, total, acc, k_token, v_row, False
         )  # fmt: skip
     for first in range(tile * M, tl.minimum(count, (tile + 1) * M), N):
-        there = first + keys < count
         most, total, acc = _block(
-            q_a, q_b, k, v, first, keys, there, query, factor, most, total, acc, k_token, v_row, True
+            q_a, q_b, k, v, first, keys, count, query, factor, most, total, acc, k_token, v_row, True
         )  # fmt: skip
     result = acc * (tl.load(v_scale) / total)[:, None]
     place = token * heads + head
@@ -151,7 +149,9 @@ def own_rows(
         strides = (*q_nope.stride()[:2], *q_rope.stride()[:2], *k.stride()[:2], *v.stride()[:2])
         grid = triton.cdiv(tokens, queries) + sequences, heads
         sizes = queries, keys, triton.next_power_of_2(sequences)
-        operands = q_nope, q_rope, k, v, query_starts.contiguous(), *scales, out, lse
+        # As e4m3, not as bytes: a tile whose type is changed in the kernel goes through registers.
+        codes = (x.view(torch.float8_e4m3fn) for x in (q_nope, q_rope, k, v))
+        operands = *codes, query_starts.contiguous(), *scales, out, lse
         _own_rows[grid](
             *operands, *strides, sequences, heads, softmax_scale, *sizes, num_warps=warps, num_stages=stages
         )
