@@ -112,6 +112,8 @@ _GPU: tuple[Kernel, ...] = (
     ),
     _hopper("mla_decode", "triton", "any encoding and twin, in fp32"),
     _hopper("mla_decode_gathered", "triton", "in fp32"),
+    _hopper("index_topk", "triton", "scores as sortable numbers, then the library's largest"),
+    _hopper("mla_sparse", "triton", "a token, a tile of heads and a split of its entries a program"),
     _hopper("project_heads", "triton", "a product a head, rounded once"),
     _hopper("merge_states", "triton", "one pass over the parts"),
     _hopper("copy_page_tables", "triton", "all pools in one launch, long rows split"),

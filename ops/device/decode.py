@@ -318,7 +318,7 @@ def decode(
         keys,
         splits,
         num_warps=8 if wide else 4,
-        num_stages=2,
+        num_stages=2 if paged else 1,  # pipelined loads of gathered rows come out wrong on triton 3.6
     )
     merge(parts, part_lse, out, lse)
     return out, lse
