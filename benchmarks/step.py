@@ -5,7 +5,7 @@
 A step is the prologue and every attention layer on static random inputs. Both forms begin and commit a step of the
 cache; outputs are compared bit for bit in the same run. Times are medians in microseconds: `wall` with the device
 drained at the end of each step, `device` between two events around the replay, `host` what the host does until it may
-go on, drained between steps so that no queue is waited for.
+go on, drained between steps so that no queue is waited for; `host_busy` the same for steps that follow each other.
 """
 
 import argparse
@@ -126,6 +126,18 @@ def median(call: Callable[[], object], device: torch.device, times: int) -> tupl
     return statistics.median(host) * 1e6, statistics.median(wall) * 1e6
 
 
+def busy(call: Callable[[], object], device: torch.device, times: int, burst: int = 8) -> float:
+    """Microseconds of the host a call, ``burst`` of them in a row before the device is drained."""
+    found = []
+    for _ in range(max(1, times // burst)):
+        drain(device)
+        start = time.perf_counter()
+        for _ in range(burst):
+            call()
+        found.append((time.perf_counter() - start) / burst)
+    return statistics.median(found) * 1e6
+
+
 def device_time(call: Callable[[], object], times: int) -> float:
     """Microseconds between two events, the device held busy before, so that launching is not in it."""
     found = []
@@ -178,7 +190,8 @@ def measure(engine: Engine, times: int) -> Numbers:
         engine.eager()
     host, wall = median(engine.replay, engine.device, times)
     _, eager = median(engine.eager, engine.device, max(5, times // 20))
-    numbers = {"replay_wall": wall, "eager_wall": eager, "ratio": eager / wall, "host": host} | parts(engine, times)
+    numbers = {"replay_wall": wall, "eager_wall": eager, "ratio": eager / wall, "host": host}
+    numbers |= {"host_busy": busy(engine.replay, engine.device, times)} | parts(engine, times)
     if engine.device.type == "cuda":
         numbers["replay_device"] = device_time(engine.replay, max(5, times // 10))
     return numbers

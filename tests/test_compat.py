@@ -156,6 +156,8 @@ def test_end_failed_capture() -> None:
             with pytest.raises(RuntimeError):
                 x.sum().item()
             compat.end_failed_capture(graph, pool)
+        with pytest.raises(RuntimeError, match="not currently recording"):
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
         pool = torch.cuda.graph_pool_handle()
         torch.randn(4, device="cuda")
         graph = torch.cuda.CUDAGraph()

@@ -114,8 +114,8 @@ CODES: dict[str, Code] = {
     ),
     "KVC525": Code(
         "a bucket or tensor that cannot be captured",
-        "A bucket is captured once and replayed after that; registered tensors are tensors on a CPU, each either "
-        "static or copied.",
+        "A bucket is captured once and replayed after that; registered tensors are on one CPU or GPU, each "
+        "either static or copied.",
         "runner.replay(16, values)  # only 8 is captured",
     ),
     "KVC526": Code(

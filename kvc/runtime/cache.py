@@ -237,7 +237,7 @@ class Cache(CachedSequences):
         pools = {f"pool.{group}.{position}": tensor for (group, position), tensor in self.pools.tensors.items()}
         return pools | self.constants | self.feedback
 
-    @property
+    @cached_property
     def feedback(self) -> Tensors:
         """What the engine writes on the device between two steps, by placeholder; nothing where no tokens are
         drafted."""

@@ -26,8 +26,9 @@ class CudaGraphs:
     So one replay ends before the next begins, as on one stream they do.
     """
 
-    def __init__(self) -> None:
-        self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._stream = device, torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
 
     def capture(self, fn: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
         """The graph of ``fn()`` and the output that its replays refresh.
@@ -37,10 +38,10 @@ class CudaGraphs:
         failed, but later ones have another pool.
         """
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self._device)
         gc.collect()  # what is collected while capturing may free memory, which a capture forbids
         torch.cuda.empty_cache()
-        with torch.no_grad(), torch.cuda.stream(self._stream):
+        with torch.no_grad(), torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             graph.capture_begin(pool=self._pool)
             try:
                 output = _captured(fn, graph)

@@ -7,7 +7,6 @@ op list: a replay runs the same ops on the same buffers. A number that Python co
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from operator import is_
 from typing import Any
 
 import torch
@@ -109,10 +108,11 @@ class GraphRunner:
         self, fn: Callable[[], Any], recorder: Recorder, output: Any, registered: Tensors
     ) -> tuple[Callable[[], None], Any]:
         """What replays the recorded work, and the output that it refreshes."""
-        if all(tensor.device.type == "cpu" for tensor in registered.values()):
+        device = next((tensor.device for tensor in registered.values()), torch.device("cpu"))
+        if device.type == "cpu":
             ops = tuple(recorder.ops)
             return lambda: _replay_ops(ops), output
-        self._graphs = self._graphs or CudaGraphs()
+        self._graphs = self._graphs or CudaGraphs(device)
         graph, output = self._graphs.capture(fn)
         return graph.replay, output
 
@@ -171,15 +171,23 @@ def _check_output(output: Any, recorder: Recorder) -> None:
 
 def _check_addresses(captured: _Captured) -> None:
     """Raise KVC524 where a registered tensor is another one, or is not where it was."""
-    now, held = (*captured.static.values(), *captured.copied.values()), captured.tensors
-    if len(now) == len(held) and all(map(is_, now, held)) and same_pointers(held, captured.pointers):
+    now = [*captured.static.values(), *captured.copied.values()]
+    if _are_the_same(now, captured.tensors) and same_pointers(now, captured.pointers):
         return
     for name, at_capture in captured.addresses.items():
         tensor = captured.copied.get(name, captured.static.get(name))
-        if tensor is None:
+        if not isinstance(tensor, torch.Tensor):
             raise _moved(name, "is no longer registered")
         if _Address.of(tensor) != at_capture:
             raise _moved(name, "is not where it was at capture")
+
+
+def _are_the_same(now: list[torch.Tensor], at_capture: list[torch.Tensor]) -> bool:
+    """Lists compare items by identity first, and so fast; another tensor of one equal number lies somewhere else."""
+    try:
+        return now == at_capture
+    except RuntimeError:  # of torch, comparing the numbers of two tensors
+        return False
 
 
 def _moved(name: str, what: str) -> KvcError:

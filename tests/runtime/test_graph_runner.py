@@ -288,6 +288,18 @@ def test_replay_checks_addresses(x, w):
     assert "'w'" in replay_refused(runner, {"x": x}).message
 
 
+def test_a_replaced_number_is_noticed(x):
+    """Equal or not: what counts is where it lies."""
+    one = torch.ones(1)
+    static, runner = {"one": one}, GraphRunner()
+    runner.capture(1, lambda: x * one, static, {"x": x})
+    for other in (torch.ones(1), torch.zeros(1), torch.ones(()), torch.ones(2, 2), torch.ones(1).int(), None, 3):
+        static["one"] = other
+        assert "'one'" in replay_refused(runner, {"x": x}).message
+    static["one"] = one
+    runner.replay(1, {"x": x})
+
+
 @pytest.mark.parametrize("device", ["cpu"], indirect=True)  # on a GPU such an op cannot be captured
 def test_replay_checks_shapes_of_ops_that_hide_them(x):
     library = torch.library.Library("kvc_test_shapes", "DEF")

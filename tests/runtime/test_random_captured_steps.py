@@ -148,3 +148,19 @@ def test_random_steps_of_real_sizes(tmp_path: Path, kind, cache):
     path = tmp_path / "spec.yaml"
     path.write_text(SPEC.format(name=f"{kind}-{cache}", layer=LAYERS[kind], cache=CACHES[cache]))
     check_random_steps(path, "cuda", 200)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("spec", ["tiny-mixed", "tiny-mla-fp8"])
+def test_one_copy_from_the_host_a_step(spec):
+    """Pages, packing and prologue: what the device needs of the host is in the step buffer."""
+    cache = new_cache(spec, buckets=BUCKETS, device="cuda")
+    cache.admit("a")
+    for _ in range(3):  # kernels are compiled, layouts are known
+        cache.abort(cache.begin([Request("a", 1, "generation")]))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        cache.abort(cache.begin([Request("a", 1, "generation")]))
+        torch.cuda.synchronize()
+    copies = [event.name for event in profile.events() if "Memcpy" in event.name]
+    assert len(copies) == 1, copies
+    assert "HtoD" in copies[0]

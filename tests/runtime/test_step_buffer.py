@@ -151,3 +151,20 @@ def test_equal_numbers_are_not_always_tokens():
     manager.release("a")
     with pytest.raises(KvcError, match="KVC501"):
         shaper.shape([Request("a", 1, "generation")])
+
+
+@pytest.mark.gpu
+def test_a_buffer_is_not_packed_while_it_is_copied():
+    """The device is busy, so copies are late; every step's bytes arrive as they were packed."""
+    manager = CacheManager(CASES["full"], [40], LIMITS)
+    program = SimpleNamespace(step=dict.fromkeys(PHASES, (SECTIONS[1],)), buckets=BUCKETS)
+    buffer = StepBuffer(program, manager, LIMITS, torch.device("cuda"))
+    shaper, arrived = StepShaper(manager, BUCKETS), []
+    manager.admit("a")
+    torch.cuda._sleep(200_000_000)
+    for _ in range(20):
+        found = buffer.send(shaper.shape([Request("a", 1, "generation")]), {})
+        arrived.append(found["generation"]["step.committed"].clone())
+        manager.extend({"a": 1})
+        manager.commit({"a": 1})
+    assert [one.tolist() for one in arrived] == [[n] for n in range(20)]
