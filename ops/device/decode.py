@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from torch.nn.functional import pad
 
 from kvc.encodings import Field
 from kvc.ops.device.gather import NOTHING, Kept, Source
@@ -268,7 +269,7 @@ def decode(
     check_aligned(op, pool=history.pool if paged else None, twin=twin and twin.pool)
     low = places_of(op, history.encoding, fields, tokens_per_page)
     high = places_of(op, twin.encoding, fields, tokens_per_page) if twin else (NOTHING, NOTHING)
-    sources = (history.pool,) * 2 if paged else [in_line(x) for x in history.rows]
+    sources = (history.pool,) * 2 if paged else [_in_steps(x) for x in history.rows]
     wide = max(place[2] for place in low) >= WIDE
     tile = min(max(QUERIES, triton.next_power_of_2(each * group)), QUERIES if wide else MOST_QUERIES)
     tiles = triton.cdiv(each * group, tile)
@@ -318,7 +319,7 @@ def decode(
         keys,
         splits,
         num_warps=8 if wide else 4,
-        num_stages=2 if paged else 1,  # pipelined loads of gathered rows come out wrong on triton 3.6
+        num_stages=2,
     )
     merge(parts, part_lse, out, lse)
     return out, lse
@@ -345,3 +346,9 @@ def places_of(op: str, encoding: str, fields: tuple[Field, ...], tokens_per_page
 def in_line(x: torch.Tensor) -> torch.Tensor:
     """The tensor with its features side by side."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def _in_steps(x: torch.Tensor) -> torch.Tensor:
+    """Rows that start at multiples of 16 bytes: triton 3.6 reads others wrong where it loads them ahead."""
+    x = in_line(x)
+    return x if x.stride(1) * x.itemsize % 16 == 0 else pad(x, (0, -x.shape[3] % 16))
