@@ -94,6 +94,9 @@ _GPU: tuple[Kernel, ...] = (
     _hopper("place_own_rows", "triton", "a copy and a launch a field"),
     _hopper("gqa_context", "triton", "any encoding and twin, own rows after them"),
     _hopper("gqa_context_gathered", "triton", "gathered rows, own rows after them"),
+    _hopper("expand_mla", "triton", "two products and a launch that rounds and places"),
+    _hopper("mla_context", "triton", "own rows in one launch, in FP8 with V transposed; waits for cached lengths"),
+    _hopper("mla_context_gathered", "triton", "the same over gathered rows"),
     _hopper("gqa_decode", "triton", "any encoding and twin, in fp32"),
     _hopper("gqa_decode_gathered", "triton", "in fp32"),
     _hopper(
@@ -109,6 +112,8 @@ _GPU: tuple[Kernel, ...] = (
     ),
     _hopper("mla_decode", "triton", "any encoding and twin, in fp32"),
     _hopper("mla_decode_gathered", "triton", "in fp32"),
+    _hopper("index_topk", "triton", "scores as sortable numbers, then the library's largest"),
+    _hopper("mla_sparse", "triton", "a token, a tile of heads and a split of its entries a program"),
     _hopper("project_heads", "triton", "a product a head, rounded once"),
     _hopper("merge_states", "triton", "one pass over the parts"),
     _hopper("copy_page_tables", "triton", "all pools in one launch, long rows split"),

@@ -245,7 +245,7 @@ def attend(
     paged = isinstance(cached, Source)
     check_aligned(op, pool=cached.pool if paged else None, twin=twin and twin.pool)
     q, (k, v) = in_line(q), (None, None) if own is None else map(in_line, (own.k, own.v))
-    low = places_of(op, cached.encoding if paged else "fp32", fields, tokens_per_page)
+    low = places_of(op, cached.encoding if cached else "fp32", fields, tokens_per_page)
     high = places_of(op, twin.encoding, fields, tokens_per_page) if twin else (NOTHING, NOTHING)
     sources = (None, None) if cached is None else (cached.pool,) * 2 if paged else [in_line(x) for x in cached.rows]
     modes = ("ieee", "ieee") if cached is None else modes_of(cached, low, q, twin is not None)
@@ -257,7 +257,7 @@ def attend(
         k,
         v,
         *sources,
-        *(cached.scales if paged else (None, None)),
+        *(cached.scales if cached else (None, None)),
         twin.pool if twin else None,
         *(twin.scales if twin else (None, None)),
         cached.table if cached else None,

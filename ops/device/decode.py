@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from torch.nn.functional import pad
 
 from kvc.encodings import Field
 from kvc.ops.device.gather import NOTHING, Kept, Source
@@ -43,10 +44,19 @@ MOST_QUERIES = 64
 
 @dataclass(frozen=True)
 class Gathered:
-    """Rows that were gathered before, [B, L, heads, dim] a field, and the page table that says which count."""
+    """Rows that were gathered before, [B, L, heads, dim] a field, and the page table that says which count.
+
+    Under scales (f32 [2]) they are e4m3 codes turned to numbers, fp16.
+    """
 
     rows: Sequence[torch.Tensor]
     table: torch.Tensor
+    scales: Sequence[torch.Tensor | None] = (None, None)
+
+    @property
+    def encoding(self) -> str:
+        """What the numbers are."""
+        return "fp32" if self.scales[0] is None else "fp8"
 
 
 @triton.jit
@@ -94,6 +104,8 @@ def load_rows(
         value = load_dense(source, start, held, DIM, PADDED)
         if MODE == "split" or MODE == "ieee":
             value = value.to(tl.float32)
+            if CODEC == "fp8":
+                value *= tl.load(scale)
     return halves(value, MODE)
 
 
@@ -255,10 +267,9 @@ def decode(
     if not tokens:
         return out, lse
     check_aligned(op, pool=history.pool if paged else None, twin=twin and twin.pool)
-    low = places_of(op, history.encoding if paged else "fp32", fields, tokens_per_page)
+    low = places_of(op, history.encoding, fields, tokens_per_page)
     high = places_of(op, twin.encoding, fields, tokens_per_page) if twin else (NOTHING, NOTHING)
-    sources = (history.pool,) * 2 if paged else [in_line(x) for x in history.rows]
-    scales = history.scales if paged else (None, None)
+    sources = (history.pool,) * 2 if paged else [_in_steps(x) for x in history.rows]
     wide = max(place[2] for place in low) >= WIDE
     tile = min(max(QUERIES, triton.next_power_of_2(each * group)), QUERIES if wide else MOST_QUERIES)
     tiles = triton.cdiv(each * group, tile)
@@ -271,7 +282,7 @@ def decode(
         queries[0],
         queries[1] if latent else None,
         *sources,
-        *scales,
+        *history.scales,
         twin.pool if twin else None,
         *(twin.scales if twin else (None, None)),
         history.table,
@@ -335,3 +346,9 @@ def places_of(op: str, encoding: str, fields: tuple[Field, ...], tokens_per_page
 def in_line(x: torch.Tensor) -> torch.Tensor:
     """The tensor with its features side by side."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def _in_steps(x: torch.Tensor) -> torch.Tensor:
+    """Rows that start at multiples of 16 bytes: triton 3.6 reads others wrong where it loads them ahead."""
+    x = in_line(x)
+    return x if x.stride(1) * x.itemsize % 16 == 0 else pad(x, (0, -x.shape[3] % 16))

@@ -128,10 +128,9 @@ def guarded(acc, v, v_low, seen):
     """
     value = v.to(tl.float32)
     up, down = (value != value) | (value == float("inf")), (value != value) | (value == float("-inf"))
-    if tl.max(tl.max((up | down).to(tl.int32), 1), 0) > 0:
-        sight = seen.to(tl.float16)
-        above, below = tl.dot(tl.trans(up.to(tl.float16)), sight), tl.dot(tl.trans(down.to(tl.float16)), sight)
-        acc += tl.where(above > 0, float("inf"), 0.0)
-        acc -= tl.where(below > 0, float("inf"), 0.0)
+    sight = seen.to(tl.float16)
+    above, below = tl.dot(tl.trans(up.to(tl.float16)), sight), tl.dot(tl.trans(down.to(tl.float16)), sight)
+    acc += tl.where(above > 0, float("inf"), 0.0)
+    acc -= tl.where(below > 0, float("inf"), 0.0)
     finite = ~(up | down)
     return acc, tl.where(finite, v, 0.0).to(v.dtype), tl.where(finite, v_low, 0.0).to(v_low.dtype)

@@ -23,7 +23,8 @@ def check(op: str, device: str, args: object, kwargs: dict[str, object], kernel:
     out, lse = (x.cpu() for x in got.results)
     ulp = ULP[out.dtype]
     torch.testing.assert_close(out, expected.results[0], rtol=ulp, atol=ulp, equal_nan=True)
-    torch.testing.assert_close(lse, expected.results[1], rtol=1e-5, atol=1e-5, equal_nan=True)
+    exact = 1e-5 if out.dtype == torch.float32 else 2e-4  # products of 16-bit operands keep 16 bits of each
+    torch.testing.assert_close(lse, expected.results[1], rtol=exact, atol=exact, equal_nan=True)
 
 
 def interpreted(device: str, shape: Shape) -> Shape:
