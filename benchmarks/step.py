@@ -5,7 +5,7 @@
 A step is the prologue and every attention layer on static random inputs. Both forms begin and commit a step of the
 cache; outputs are compared bit for bit in the same run. Times are medians in microseconds: `wall` with the device
 drained at the end of each step, `device` between two events around the replay, `host` what the host does until it may
-go on, drained between steps so that no queue is waited for; `host_busy` the same for steps that follow each other.
+go on, for a step after an idle device; `host_next` the same for a step right behind another one.
 """
 
 import argparse
@@ -43,6 +43,7 @@ class Engine:
         self.runner, self.device = GraphRunner(), device
         self.names = [f"s{i}" for i in range(sequences)]
         self._grow(length)
+        self.given: dict[str, torch.Tensor] = {}
         self.inputs = self._inputs()
         self._capture()
 
@@ -80,19 +81,26 @@ class Engine:
                 self.cache.manager.commit({name: count})
 
     def _inputs(self) -> dict[int, list[torch.Tensor]]:
-        made = {}
+        """Of each layer, views of one tensor for all layers: a model would make them in the graph."""
+        made: dict[int, list[torch.Tensor]] = {}
         for layer in self.layers:
             graph = self.cache.program.graphs[self.cache.program.bindings[layer].signature, "generation"]
             values = [node.meta["val"] for node in graph.placeholders if node.meta["role"] == "input"]
-            made[layer] = [torch.randn(len(self.names), *x.shape[1:], device=self.device).to(x.dtype) for x in values]
+            made[layer] = [self._input(layer, place, x) for place, x in enumerate(values)]
         return made
+
+    def _input(self, layer: int, place: int, x: torch.Tensor) -> torch.Tensor:
+        shape = (len(self.layers), len(self.names), *x.shape[1:])
+        key = f"{place}: {x.dtype} {shape}"
+        if key not in self.given:
+            self.given[key] = torch.randn(shape, device=self.device).to(x.dtype)
+        return self.given[key][layer]
 
     def _capture(self) -> None:
         step = self.cache.padding_step(len(self.names), prologue=False)
         planned = capture_inputs(self.cache, step.bucket)
-        given = {f"{layer}.{i}": x for layer in self.layers for i, x in enumerate(self.inputs[layer])}
         self.copied = planned.copied
-        self.runner.capture(step.bucket, lambda: self.forward(step), planned.static | given, planned.copied)
+        self.runner.capture(step.bucket, lambda: self.forward(step), planned.static | self.given, planned.copied)
         self.cache.abort(step)
 
 
@@ -126,15 +134,15 @@ def median(call: Callable[[], object], device: torch.device, times: int) -> tupl
     return statistics.median(host) * 1e6, statistics.median(wall) * 1e6
 
 
-def busy(call: Callable[[], object], device: torch.device, times: int, burst: int = 8) -> float:
-    """Microseconds of the host a call, ``burst`` of them in a row before the device is drained."""
+def following(call: Callable[[], object], device: torch.device, times: int) -> float:
+    """Microseconds of the host for a call right behind another one."""
     found = []
-    for _ in range(max(1, times // burst)):
+    for _ in range(times):
         drain(device)
+        call()
         start = time.perf_counter()
-        for _ in range(burst):
-            call()
-        found.append((time.perf_counter() - start) / burst)
+        call()
+        found.append(time.perf_counter() - start)
     return statistics.median(found) * 1e6
 
 
@@ -191,7 +199,7 @@ def measure(engine: Engine, times: int) -> Numbers:
     host, wall = median(engine.replay, engine.device, times)
     _, eager = median(engine.eager, engine.device, max(5, times // 20))
     numbers = {"replay_wall": wall, "eager_wall": eager, "ratio": eager / wall, "host": host}
-    numbers |= {"host_busy": busy(engine.replay, engine.device, times)} | parts(engine, times)
+    numbers |= {"host_next": following(engine.replay, engine.device, times)} | parts(engine, times)
     if engine.device.type == "cuda":
         numbers["replay_device"] = device_time(engine.replay, max(5, times // 10))
     return numbers

@@ -20,6 +20,7 @@ __all__ = [
     "attention_implementation",
     "auto_functionalized",
     "cache_argument",
+    "current_stream",
     "end_failed_capture",
     "inductor_config",
     "inductor_pass",
@@ -121,6 +122,17 @@ def _indices(count: int) -> list[int]:
 
 
 _COMPARE_POINTERS = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)
+
+
+def current_stream(device: torch.device) -> "torch.cuda.Stream":
+    """`torch.cuda.current_stream` without making a `Stream` each time, by ``_cuda_getCurrentStream`` (torch 2.11 to
+    2.13); ``device`` has an index."""
+    return _stream(*torch._C._cuda_getCurrentStream(device.index))
+
+
+@lru_cache(maxsize=256)
+def _stream(stream_id: int, device_index: int, device_type: int) -> "torch.cuda.Stream":
+    return torch.cuda.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
 
 
 def end_failed_capture(graph: "torch.cuda.CUDAGraph", pool: Any) -> None:

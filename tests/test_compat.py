@@ -146,11 +146,21 @@ def test_same_pointers(device: str) -> None:
 
 
 @pytest.mark.gpu
+def test_current_stream() -> None:
+    """The stream of a block, and the default one again behind it."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    assert compat.current_stream(device) == torch.cuda.default_stream()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert compat.current_stream(device) == torch.cuda.current_stream()
+    assert compat.current_stream(device) is compat.current_stream(device)
+
+
+@pytest.mark.gpu
 def test_end_failed_capture() -> None:
     """Allocator, stream and generator serve the next capture, and work outside of one."""
-    x, pool = torch.ones(4, device="cuda"), torch.cuda.graph_pool_handle()
+    x = torch.ones(4, device="cuda")
     for _ in range(2):
-        graph = torch.cuda.CUDAGraph()
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         with torch.cuda.stream(torch.cuda.Stream()):
             graph.capture_begin(pool=pool)
             with pytest.raises(RuntimeError):
@@ -158,10 +168,9 @@ def test_end_failed_capture() -> None:
             compat.end_failed_capture(graph, pool)
         with pytest.raises(RuntimeError, match="not currently recording"):
             torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
-        pool = torch.cuda.graph_pool_handle()
         torch.randn(4, device="cuda")
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle()):
             y = x * 2
         graph.replay()
         assert (y == 2).all()

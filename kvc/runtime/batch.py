@@ -5,10 +5,11 @@ of sequences (length 0, page -1, sequence id -1) so that its shapes are those of
 exact.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 
@@ -57,6 +58,11 @@ class Part:
         """Real tokens."""
         return self.rows.stop - self.rows.start
 
+    @cached_property
+    def counts(self) -> dict[SequenceId, int]:
+        """Tokens of each sequence."""
+        return {request.id: request.tokens for request in self.requests}
+
     @property
     def dims(self) -> dict[str, int]:
         """Sizes of the named dimensions of the step buffer's sections, except `G`."""
@@ -83,6 +89,18 @@ class Step:
         if len(self.parts) == 1:
             return self.parts[0].requests
         return tuple(request for part in self.parts for request in part.requests)
+
+    @property
+    def counts(self) -> Mapping[SequenceId, int]:
+        """Tokens of each sequence, in row order."""
+        if len(self.parts) == 1:
+            return self.parts[0].counts
+        return {name: tokens for part in self.parts for name, tokens in part.counts.items()}
+
+    @property
+    def drafted(self) -> Mapping[SequenceId, int]:
+        """Those of the generation phase: tokens that may not be accepted."""
+        return next((part.counts for part in self.parts if part.phase == "generation"), _NOTHING)
 
     @property
     def tokens(self) -> int:
@@ -122,6 +140,7 @@ class Step:
 
 
 Bucket = tuple[int | str, ...]
+_NOTHING: Mapping[SequenceId, int] = MappingProxyType({})
 
 
 def next_bucket(sequences: int, buckets: Sequence[int]) -> int:

@@ -96,8 +96,7 @@ class Cache(CachedSequences):
         only = self._only(domains)
         step = self._shaper.shape(requests, only, self._in_flight)
         # Own rows of a generation step are read back from the pools, so its pages are held whatever is accepted.
-        rollback = {request.id: request.tokens for request in requests if request.phase == "generation"}
-        self.manager.extend({request.id: request.tokens for request in requests}, rollback, only)
+        self.manager.extend(step.counts, step.drafted, only)
         self._open(step, prologue)
         return step
 
@@ -191,8 +190,8 @@ class Cache(CachedSequences):
         captured step calls none); KVC507 for a count that cannot be.
         """
         self._check_open(step)
-        counts = accepted_counts(step.requests, accepted or {})
-        if any(counts.values()):
+        counts = accepted_counts(step.requests, accepted) if accepted else step.counts
+        if self._done and any(counts.values()):
             self._check_layers(step)
         self.manager.commit(counts)
         self._close()
@@ -325,11 +324,9 @@ class Cache(CachedSequences):
 
     def _check_layers(self, step: Step) -> None:
         """Some layers have run, others have not; where none has, a captured graph has run all of them."""
-        if not self._done:
-            return
         wanted = (layer for layer, domain in enumerate(self._domains) if step.runs(domain))
         missing = next((layer for layer in wanted if layer not in self._done), None)
-        if missing is not None:
+        if self._done and missing is not None:
             message = f"layer {missing} has not run: its rows of this step would be missing from the cache"
             raise fail(
                 "KVC505", message, help="call layer (of a staged one write_back) for every layer, or abort the step"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from kvc.compat import current_stream
 from kvc.graphs.program import Phase, Program
 from kvc.runtime.batch import Part, Step
 from kvc.runtime.cache_manager import CacheManager, Limits
@@ -42,6 +43,7 @@ class _Turn:
         self.host = torch.zeros(capacity, dtype=torch.int32, pin_memory=pinned)
         self.array: np.ndarray = self.host.numpy()
         self.copied = torch.cuda.Event() if pinned else None
+        self._device = device
         self.packed: _Packed | None = None
 
     def wait(self) -> None:
@@ -53,7 +55,7 @@ class _Turn:
         """Start the copy of what it holds, on the current stream."""
         packed.layout.device.copy_(packed.host, non_blocking=True)
         if self.copied is not None:
-            self.copied.record()
+            self.copied.record(current_stream(self._device))
 
 
 class StepBuffer:
@@ -66,7 +68,7 @@ class StepBuffer:
         self._packer = StepPacker(program.step, manager)
         capacity = self._packer.capacity(limits, program.buckets)
         self.tensor = torch.zeros(capacity, dtype=torch.int32, device=device)
-        self._turns = [_Turn(capacity, device) for _ in range(2)]
+        self._turns = [_Turn(capacity, self.tensor.device) for _ in range(2)]
         self._layouts: dict[_Key, _Layout] = {}
 
     def send(self, step: Step, feedback: Mapping[str, torch.Tensor]) -> dict[Phase, Tensors]:

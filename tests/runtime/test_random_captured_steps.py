@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cache_harness import layers, new_cache, rows, same
+from cache_harness import artifact, layers, new_cache, rows, same
 
 from kvc.runtime.batch import Request
 from kvc.runtime.capture import capture_inputs, replay_bucket
@@ -139,6 +139,8 @@ def arrive_and_leave(rng, caches):
 @pytest.mark.parametrize(("device", "count"), [("cpu", 20), pytest.param("cuda", 200, marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("spec", TINY)
 def test_random_steps(spec, device, count):
+    if artifact(spec, device=device).program.capture is None:
+        pytest.skip("an op of the spec has no kernel that this device can capture")
     check_random_steps(spec, device, count)
 
 
@@ -161,6 +163,6 @@ def test_one_copy_from_the_host_a_step(spec):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         cache.abort(cache.begin([Request("a", 1, "generation")]))
         torch.cuda.synchronize()
-    copies = [event.name for event in profile.events() if "Memcpy" in event.name]
+    copies = [event.name for event in profile.events() if event.name.startswith("Memcpy")]
     assert len(copies) == 1, copies
     assert "HtoD" in copies[0]
