@@ -17,6 +17,7 @@ from kvc.ops.bench_shapes import Case
 from kvc.ops.example_inputs import Shape
 
 Call = Callable[[], object]
+FLASH_MLA, FA3 = "_flashmla_extension_C", "_vllm_fa3_C"  # their namespaces in torch.ops
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def _loaded(library: str) -> bool:
 
 def _flash_mla_fp8(shape: Shape, device: torch.device) -> Call:
     """Dense decode on a cache in e4m3 with queries in e4m3."""
-    ops, size = torch.ops._flashmla_extension_C, shape.tokens_per_page
+    ops, size = getattr(torch.ops, FLASH_MLA), shape.tokens_per_page
     width = shape.latent_dim + shape.rope_dim
     cache = torch.randn(sum(shape.pages), size, 1, width, device=device, dtype=torch.bfloat16).to(torch.float8_e4m3fn)
     q = torch.randn(len(shape.own), 1, shape.heads, width, device=device).to(torch.float8_e4m3fn)
@@ -79,7 +80,7 @@ def _fa3_call(tokens: int, heads: int, kv_heads: int, width: int, v_width: int, 
     none: tuple[Any, ...] = (None,) * 6
     args = (q, k, v, *none[:4], starts, starts, *none[:3], tokens, tokens, *none, None, None, None, width**-0.5)
     rest = (True, -1, -1, 0.0, False, None, 1, None, 0, None, 1, 0, None)
-    return lambda: torch.ops._vllm_fa3_C.fwd(*args, *rest)
+    return lambda: getattr(torch.ops, FA3).fwd(*args, *rest)
 
 
 def _is_dense_decode(case: Case) -> bool:
@@ -92,7 +93,7 @@ def _is_whole_prompt(case: Case) -> bool:
 
 
 PEERS: tuple[PeerKernel, ...] = (
-    PeerKernel("FlashMLA dense fp8", "_flashmla_extension_C.abi3.so", "mla_decode", _is_dense_decode, _flash_mla_fp8),
-    PeerKernel("FA3 bf16", "_vllm_fa3_C.abi3.so", "mla_context", _is_whole_prompt, _fa3),
-    PeerKernel("FA3 bf16", "_vllm_fa3_C.abi3.so", "gqa_context", _is_whole_prompt, _fa3_gqa),
+    PeerKernel("FlashMLA dense fp8", f"{FLASH_MLA}.abi3.so", "mla_decode", _is_dense_decode, _flash_mla_fp8),
+    PeerKernel("FA3 bf16", f"{FA3}.abi3.so", "mla_context", _is_whole_prompt, _fa3),
+    PeerKernel("FA3 bf16", f"{FA3}.abi3.so", "gqa_context", _is_whole_prompt, _fa3_gqa),
 )

@@ -4,8 +4,7 @@ A program holds N query rows of a sequence (query tokens times heads) and reads 
 through TMA. Per page:
 
 - S^T = K Q^T on the fp8 bytes. A query of 8 significant bits is, under a power of two a row, the sum of two e4m3
-  numbers; both stand side by side along N. Products of 128 features are added in fp32, as the tensor core keeps
-  about 14 bits.
+  numbers; both stand side by side along N. Its sums keep about 14 bits, more than scores in bf16 have.
 - O^T += V^T P^T in fp16. V^T comes from shared memory through transposing loads of pairs of features; the bytes of one
   feature of two tokens are brought together and converted in registers, which are the operand: even and odd features
   are two products.
@@ -28,7 +27,6 @@ _TILE = gl.constexpr(64)  # tokens of a page
 _PAIRS = gl.constexpr(256)
 _LATENT = gl.constexpr(512)
 _ROPE = gl.constexpr(64)
-_CHUNK = gl.constexpr(128)  # features that the tensor core adds by itself
 
 # Two tokens of a pair of features -> the even feature of both, and the odd one, in fp16.
 _UNPACK = gl.constexpr("""{
@@ -79,31 +77,15 @@ def _sum_of_halves(both, N: gl.constexpr, GROUPS: gl.constexpr, layout: gl.const
 
 
 @gluon.jit
-def _scores(k_wide, k_narrow, q_wide, q_narrow, ratio, ALL: gl.constexpr, zero):
-    """K Q^T [64, 2 N] under the latent's scale; a sum of 128 features starts afresh in the tensor core."""
+def _scores(k_wide, k_narrow, q_wide, q_narrow, ratio, zero, SAME: gl.constexpr):
+    """K Q^T [64, 2 N] under the latent's scale; one sum where the rope has the same."""
     a = warpgroup_mma(k_narrow, q_narrow.permute((1, 0)), zero, use_acc=False, is_async=True)
-    b = _chunk(k_wide, q_wide, 0, zero)
-    if ALL:  # there are registers for every sum
-        c = _chunk(k_wide, q_wide, 1, zero)
-        d = _chunk(k_wide, q_wide, 2, zero)
-        e = _chunk(k_wide, q_wide, 3, zero)
-        a, b, c, d, e = warpgroup_mma_wait(0, deps=(a, b, c, d, e))
-        scores = a * ratio + ((b + c) + (d + e))
-    else:
-        a, b = warpgroup_mma_wait(0, deps=(a, b))
-        scores = a * ratio + b
-        for i in gl.static_range(1, 4):
-            c = _chunk(k_wide, q_wide, i, zero)
-            c = warpgroup_mma_wait(0, deps=(c,))
-            scores += c
-    return scores
-
-
-@gluon.jit
-def _chunk(k, q, i: gl.constexpr, zero):
-    """The product of one range of features."""
-    k, q = k.slice(i * _CHUNK, _CHUNK, 1), q.slice(i * _CHUNK, _CHUNK, 1)
-    return warpgroup_mma(k, q.permute((1, 0)), zero, use_acc=False, is_async=True)
+    if SAME:
+        a = warpgroup_mma(k_wide, q_wide.permute((1, 0)), a, is_async=True)
+        return warpgroup_mma_wait(0, deps=(a,))
+    b = warpgroup_mma(k_wide, q_wide.permute((1, 0)), zero, use_acc=False, is_async=True)
+    a, b = warpgroup_mma_wait(0, deps=(a, b))
+    return a * ratio + b
 
 
 @gluon.constexpr_function
@@ -147,7 +129,7 @@ def _copy_page(latent, rope, page, latent_rows, rope_rows, rope_first, bar, k_la
     tma.async_copy_global_to_shared(rope, [page * rope_rows + rope_first, 0], bar, k_rope, pred=held)
 
 
-@gluon.jit
+@gluon.jit(do_not_specialize=["table_stride", "width", "sequences", "splits", "rope_first"])
 def attend_latent_fp8(
     q_latent,
     q_rope,
@@ -176,6 +158,8 @@ def attend_latent_fp8(
     N: gl.constexpr,
     STAGES: gl.constexpr,
     STEP: gl.constexpr,
+    SAME: gl.constexpr,
+    LATE: gl.constexpr,
 ):
     """One block of query rows over one split of a sequence, as described above."""
     WARPS: gl.constexpr = gl.num_warps()
@@ -264,8 +248,10 @@ def attend_latent_fp8(
     for i in range(count):
         slot = i % STAGES
         here = gl.load(pages + i) >= 0
-        follows = i + STAGES < count
-        upcoming = gl.load(pages + i + STAGES, mask=follows, other=-1)
+        # Late: the page before is replaced while this one is worked on, else this one when it is done with.
+        done = i - 1 if LATE else i
+        follows = (done >= 0) & (done + STAGES < count)
+        upcoming = gl.load(pages + done + STAGES, mask=follows, other=-1)
         k_wide = k_latent.index(slot)
         k_narrow = k_rope.index(slot)
         mbarrier.wait(ready.index(slot), (i // STAGES) & 1)
@@ -273,11 +259,17 @@ def attend_latent_fp8(
         if left < _TILE:  # what follows the last row may be NaN, which no weight hides
             _clear_behind(k_wide, left, pairs, tail_layout)
 
-        both = _scores(k_wide, k_narrow, q_wide, q_narrow, ratio, BOTH // GROUPS <= 32, zero)
+        both = _scores(k_wide, k_narrow, q_wide, q_narrow, ratio, zero, SAME)
         s = _sum_of_halves(both, N, GROUPS, s_layout) * factor[None, :]
         seen = (i * _TILE + place[:, None] < visible) & here
         s = gl.where(seen, s, float("-inf"))
         highest = gl.maximum(most, _largest(s, most_buffer, N, GROUPS, column))
+        if LATE:  # every warp is past the products of the page before
+            last = (i + STAGES - 1) % STAGES
+            _copy_page(
+                latent, rope, upcoming, latent_rows, rope_rows, rope_first, ready.index(last), k_latent.index(last),
+                k_rope.index(last), follows,
+            )  # fmt: skip
         base = gl.where(highest == float("-inf"), 0.0, highest)
         alpha = gl.exp2(most - base)
         p = gl.exp2(s - base[None, :])
@@ -299,10 +291,11 @@ def attend_latent_fp8(
             even, odd, v_even, v_odd = warpgroup_mma_wait(2, deps=(even, odd, v_even, v_odd))
             v_even, v_odd = next_even, next_odd
         even, odd, v_even, v_odd = warpgroup_mma_wait(0, deps=(even, odd, v_even, v_odd))
-        gl.thread_barrier()
-        _copy_page(
-            latent, rope, upcoming, latent_rows, rope_rows, rope_first, ready.index(slot), k_wide, k_narrow, follows
-        )
+        if not LATE:
+            gl.thread_barrier()
+            _copy_page(
+                latent, rope, upcoming, latent_rows, rope_rows, rope_first, ready.index(slot), k_wide, k_narrow, follows
+            )
 
     for stage in gl.static_range(STAGES):
         mbarrier.invalidate(ready.index(stage))

@@ -55,13 +55,15 @@ class Config:
     stages: int
     step: int = 16
     per_sm: int = 1
+    late: bool = False
+
+
+_FEW, _MANY = Config(16, 4, 2, per_sm=2), Config(32, 4, 2, per_sm=2)
 
 
 def config_for(rows: int) -> Config:
     """The configuration for a number of query rows a sequence."""
-    if rows <= 16:
-        return Config(16, 4, 2, per_sm=2)
-    return Config(32, 8, 3) if rows <= 32 else Config(64, 8, 3)
+    return _FEW if rows <= 16 else _MANY
 
 
 def mla_decode(
@@ -129,6 +131,8 @@ def run(
         N=config.rows,
         STAGES=config.stages,
         STEP=config.step,
+        LATE=config.late,
+        SAME=latent_scale.data_ptr() == rope_scale.data_ptr(),
         num_warps=config.warps,
     )
     merge(parts, part_lse, out, lse)

@@ -44,12 +44,12 @@ def test_log_as_data_is_the_same_twice() -> None:
 
 
 def test_explain_lists_misses_and_notes() -> None:
-    _, log = run_passes(program(device="cuda", arch="sm_90"))
+    _, log = run_passes(program(device="cuda", arch="sm_80"))
     assert "reads lengths on the host" not in "\n".join(log.lines())
     explained = "\n".join(log.lines(explain=True))
     assert "missed in gqa0.generation: kernel reference cannot be captured on cuda" in explained
     assert "reads lengths on the host" in explained
-    assert "note: gqa_decode takes the generic kernel on sm_90" in explained
+    assert "note: gqa_decode takes the generic kernel on sm_80" in explained
 
 
 def test_the_given_program_is_left_alone() -> None:
@@ -103,7 +103,7 @@ def test_required_pass_that_finds_nothing_cites_the_nearest_chain() -> None:
 
 
 def test_required_pass_that_misses_in_one_graph() -> None:
-    found = refused(program(device="cuda", arch="sm_90"), require=["capture_cuda_graphs"])
+    found = refused(program(device="cuda", arch="sm_80"), require=["capture_cuda_graphs"])
     assert found.code == "KVC312"
     assert "kernel reference cannot be captured on cuda" in found.message
 
