@@ -7,8 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from kvc.cli import main
+
+# Kernels run interpreted where there is no GPU. Before anything imports triton: it reads the variable once.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # The graphs of tests are tiny: threads cost more than they save, and several test processes share the machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -26,6 +31,11 @@ def pytest_configure(config: pytest.Config) -> None:
     for option in ("--accept-graphs", "--accept-docs"):
         if config.getoption(option) and os.environ.get("CI"):
             raise pytest.UsageError(f"{option} is forbidden in CI: what is shown changes in a reviewed commit")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
 
 
 @pytest.fixture

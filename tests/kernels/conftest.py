@@ -5,13 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
 sys.path.append(str(Path(__file__).parents[1] / "ops"))  # its helpers make calls of every form
-
-# Before anything imports triton: it reads the variable once.
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     from triton.runtime import interpreter
