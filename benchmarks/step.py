@@ -218,7 +218,7 @@ def main() -> None:
     rows = []
     for spec in given.spec:
         with torch.no_grad():
-            engine = Engine(spec, device, given.sequences, given.length, given.steps * 3)
+            engine = Engine(spec, device, given.sequences, given.length, given.steps * 5)
             numbers = measure(engine, given.steps)
         fixed = {"spec": spec, "layers": len(engine.layers), "sequences": given.sequences, "length": given.length}
         rows.append({**fixed, **{k: round(v, 2) for k, v in numbers.items()}, "gpu": gpu, "torch": torch.__version__})

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import torch
 
+from kvc.compat import storage_id
 from kvc.diagnostics import fail
 from kvc.graphs.program import Phase, Program
 from kvc.ops.axes import ACTIVATION_DTYPES
@@ -232,9 +233,14 @@ class Cache(CachedSequences):
 
     @cached_property
     def static_tensors(self) -> Tensors:
-        """Every tensor of the cache that keeps its address and its meaning: register these as `static`."""
+        """The memory of the cache that keeps its address and its meaning: register these as `static`.
+
+        One tensor each: it stands for others of the same memory (two views of a weight), as pools do for layers' views.
+        """
         pools = {f"pool.{group}.{position}": tensor for (group, position), tensor in self.pools.tensors.items()}
-        return pools | self.constants | self.feedback
+        held = pools | self.constants | self.feedback
+        first = {storage_id(tensor): name for name, tensor in reversed(held.items())}
+        return {name: tensor for name, tensor in held.items() if first[storage_id(tensor)] == name}
 
     @cached_property
     def feedback(self) -> Tensors:

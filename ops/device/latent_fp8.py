@@ -69,11 +69,11 @@ def _put_halves(x, up, high_half, low_half):
 
 
 @gluon.jit
-def _sum_of_halves(both, N: gl.constexpr, GROUPS: gl.constexpr, layout: gl.constexpr):
+def _sum_of_halves(both, N: gl.constexpr, layout: gl.constexpr):
     """[64, 2 N] -> [64, N]: each warp group has both halves of its columns side by side."""
-    apart = both.reshape([_TILE, GROUPS, 2, N // GROUPS]).permute([0, 1, 3, 2])
+    apart = both.reshape([_TILE, 2, N]).permute([0, 2, 1])
     high, low = gl.split(apart)
-    return gl.convert_layout((high + low).reshape([_TILE, N]), layout)
+    return gl.convert_layout(high + low, layout)
 
 
 @gluon.jit
@@ -89,20 +89,18 @@ def _scores(k_wide, k_narrow, q_wide, q_narrow, ratio, zero, SAME: gl.constexpr)
 
 
 @gluon.constexpr_function
-def _columns_layout(N, groups):
+def _columns_layout(N):
     """Four rows in every thread, the columns as the accumulator of a product has them."""
-    share = N // groups
-    columns = [[0, 1]] + [[0, 8 << i] for i in range((share // 8).bit_length() - 1)]
+    columns = [[0, 1], *([0, 8 << i] for i in range((N // 8).bit_length() - 1))]
     lanes = [[0, 2], [0, 4], [0, 0], [0, 0], [0, 0]]
-    warps = [[0, 0], [0, 0]] + ([[0, share]] if groups == 2 else [])
-    return gl.DistributedLinearLayout([[1, 0], [2, 0], *columns], lanes, warps, [], [4, N])
+    return gl.DistributedLinearLayout([[1, 0], [2, 0], *columns], lanes, [[0, 0], [0, 0]], [], [4, N])
 
 
 @gluon.jit
-def _largest(s, buffer, N: gl.constexpr, GROUPS: gl.constexpr, column: gl.constexpr):
+def _largest(s, buffer, N: gl.constexpr, column: gl.constexpr):
     """The largest of every column of scores [64, N]: of each warp's 16 rows first, then of the four warps."""
     buffer.store(gl.max(s.reshape([4, 16, N]), axis=1))
-    return gl.convert_layout(gl.max(buffer.load(_columns_layout(N, GROUPS)), axis=0), column)
+    return gl.convert_layout(gl.max(buffer.load(_columns_layout(N)), axis=0), column)
 
 
 @gluon.jit
@@ -159,23 +157,19 @@ def attend_latent_fp8(
     STAGES: gl.constexpr,
     STEP: gl.constexpr,
     SAME: gl.constexpr,
-    LATE: gl.constexpr,
 ):
     """One block of query rows over one split of a sequence, as described above."""
-    WARPS: gl.constexpr = gl.num_warps()
-    GROUPS: gl.constexpr = WARPS // 4
     BOTH: gl.constexpr = 2 * N
-    SHARE: gl.constexpr = N // GROUPS
     ROWS: gl.constexpr = QUERIES * HEADS
-    both_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, GROUPS], [16, 2 * SHARE, 32])
-    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, GROUPS], [16, SHARE, 32])
-    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, N, 16])
+    both_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BOTH, 32])
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 32])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16])
     v_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
     column: gl.constexpr = gl.SliceLayout(0, s_layout)
     o_column: gl.constexpr = gl.SliceLayout(0, o_layout)
-    q_layout: gl.constexpr = gl.BlockedLayout([1, 16], [1, 32], [WARPS, 1], [1, 0])
-    r_layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [WARPS, 1], [1, 0])
-    tail_layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [WARPS, 1], [1, 0])
+    q_layout: gl.constexpr = gl.BlockedLayout([1, 16], [1, 32], [4, 1], [1, 0])
+    r_layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    tail_layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [4, 1], [1, 0])
     wide: gl.constexpr = gl.NVMMASharedLayout(128, 8, 2)
     narrow: gl.constexpr = gl.NVMMASharedLayout(64, 8, 2)
     pairs: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
@@ -217,19 +211,18 @@ def attend_latent_fp8(
     l_scale, r_scale = gl.load(latent_scale), gl.load(rope_scale)
     apart = _power(gl.minimum(gl.maximum(127 + _exponent(r_scale) - _exponent(l_scale), 1), 254))
     ratio = r_scale / l_scale / apart
-    for group in gl.static_range(GROUPS):
-        row = block + group * SHARE + gl.arange(0, SHARE, layout=gl.SliceLayout(1, q_layout))
-        q, most_q = _queries(q_latent, token, row, ROWS, q_stride_t, q_stride_h, HEADS, _LATENT, q_layout)
-        row = block + group * SHARE + gl.arange(0, SHARE, layout=gl.SliceLayout(1, r_layout))
-        r, most_r = _queries(q_rope, token, row, ROWS, r_stride_t, r_stride_h, HEADS, _ROPE, r_layout)
-        largest = gl.maximum(most_q, gl.convert_layout(most_r * apart, most_q.type.layout))
-        biased = gl.maximum(_exponent(largest), 8)
-        up = gl.where(biased == 255, float("nan"), _power(261 - biased))
-        down = _power(biased - 7) * (l_scale * softmax_scale * _LOG2_E)
-        _put_halves(q, up, q_wide.slice(2 * group * SHARE, SHARE), q_wide.slice((2 * group + 1) * SHARE, SHARE))
-        up = gl.convert_layout(up, most_r.type.layout) * apart
-        _put_halves(r, up, q_narrow.slice(2 * group * SHARE, SHARE), q_narrow.slice((2 * group + 1) * SHARE, SHARE))
-        factors.slice(group * SHARE, SHARE).store(down)
+    row = block + gl.arange(0, N, layout=gl.SliceLayout(1, q_layout))
+    q, most_q = _queries(q_latent, token, row, ROWS, q_stride_t, q_stride_h, HEADS, _LATENT, q_layout)
+    row = block + gl.arange(0, N, layout=gl.SliceLayout(1, r_layout))
+    r, most_r = _queries(q_rope, token, row, ROWS, r_stride_t, r_stride_h, HEADS, _ROPE, r_layout)
+    largest = gl.maximum(most_q, gl.convert_layout(most_r * apart, most_q.type.layout))
+    biased = gl.maximum(_exponent(largest), 8)
+    up = gl.where(biased == 255, float("nan"), _power(261 - biased))
+    down = _power(biased - 7) * (l_scale * softmax_scale * _LOG2_E)
+    _put_halves(q, up, q_wide.slice(0, N), q_wide.slice(N, N))
+    up = gl.convert_layout(up, most_r.type.layout) * apart
+    _put_halves(r, up, q_narrow.slice(0, N), q_narrow.slice(N, N))
+    factors.store(down)
     factor = factors.load(column)
     fence_async_shared()
 
@@ -248,10 +241,8 @@ def attend_latent_fp8(
     for i in range(count):
         slot = i % STAGES
         here = gl.load(pages + i) >= 0
-        # Late: the page before is replaced while this one is worked on, else this one when it is done with.
-        done = i - 1 if LATE else i
-        follows = (done >= 0) & (done + STAGES < count)
-        upcoming = gl.load(pages + done + STAGES, mask=follows, other=-1)
+        follows = i + STAGES < count
+        upcoming = gl.load(pages + i + STAGES, mask=follows, other=-1)
         k_wide = k_latent.index(slot)
         k_narrow = k_rope.index(slot)
         mbarrier.wait(ready.index(slot), (i // STAGES) & 1)
@@ -260,16 +251,10 @@ def attend_latent_fp8(
             _clear_behind(k_wide, left, pairs, tail_layout)
 
         both = _scores(k_wide, k_narrow, q_wide, q_narrow, ratio, zero, SAME)
-        s = _sum_of_halves(both, N, GROUPS, s_layout) * factor[None, :]
+        s = _sum_of_halves(both, N, s_layout) * factor[None, :]
         seen = (i * _TILE + place[:, None] < visible) & here
         s = gl.where(seen, s, float("-inf"))
-        highest = gl.maximum(most, _largest(s, most_buffer, N, GROUPS, column))
-        if LATE:  # every warp is past the products of the page before
-            last = (i + STAGES - 1) % STAGES
-            _copy_page(
-                latent, rope, upcoming, latent_rows, rope_rows, rope_first, ready.index(last), k_latent.index(last),
-                k_rope.index(last), follows,
-            )  # fmt: skip
+        highest = gl.maximum(most, _largest(s, most_buffer, N, column))
         base = gl.where(highest == float("-inf"), 0.0, highest)
         alpha = gl.exp2(most - base)
         p = gl.exp2(s - base[None, :])
@@ -291,11 +276,10 @@ def attend_latent_fp8(
             even, odd, v_even, v_odd = warpgroup_mma_wait(2, deps=(even, odd, v_even, v_odd))
             v_even, v_odd = next_even, next_odd
         even, odd, v_even, v_odd = warpgroup_mma_wait(0, deps=(even, odd, v_even, v_odd))
-        if not LATE:
-            gl.thread_barrier()
-            _copy_page(
-                latent, rope, upcoming, latent_rows, rope_rows, rope_first, ready.index(slot), k_wide, k_narrow, follows
-            )
+        gl.thread_barrier()
+        _copy_page(
+            latent, rope, upcoming, latent_rows, rope_rows, rope_first, ready.index(slot), k_wide, k_narrow, follows
+        )
 
     for stage in gl.static_range(STAGES):
         mbarrier.invalidate(ready.index(stage))

@@ -12,7 +12,6 @@ from kvc.ops.device.latent_fp8 import attend_latent_fp8
 from kvc.ops.device.splits import merge, partials, split_count
 from kvc.ops.mla_decode.triton import mla_decode as general
 
-SMS = 132
 PAGE_BYTES = 64 * 576
 
 
@@ -46,24 +45,9 @@ def _takes(pool: torch.Tensor, *features: torch.Tensor) -> bool:
     return aligned and small and all(x.stride(2) == 1 for x in features)
 
 
-@dataclass(frozen=True)
-class Config:
-    """Query rows of a program, warps, pages in flight, tokens of a product, and programs an SM holds."""
-
-    rows: int
-    warps: int
-    stages: int
-    step: int = 16
-    per_sm: int = 1
-    late: bool = False
-
-
-_FEW, _MANY = Config(16, 4, 2, per_sm=2), Config(32, 4, 2, per_sm=2)
-
-
-def config_for(rows: int) -> Config:
-    """The configuration for a number of query rows a sequence."""
-    return _FEW if rows <= 16 else _MANY
+def rows_of_a_program(rows: int) -> int:
+    """Query rows of a program for a number of them a sequence: registers and shared memory hold two on an SM."""
+    return 16 if rows <= 16 else 32
 
 
 def mla_decode(
@@ -86,25 +70,25 @@ def mla_decode(
         return general(q_latent, q_rope, pool, page_table, lengths, latent_scale, rope_scale, *twin, **how)
     sequences = lengths.shape[0]
     queries = q_latent.shape[0] // max(1, sequences)
-    config = config_for(queries * q_latent.shape[1])
-    return run(config, q_latent, q_rope, pool, page_table, lengths, latent_scale, rope_scale, softmax_scale, queries)
+    return run(q_latent, q_rope, pool, page_table, lengths, latent_scale, rope_scale, softmax_scale, queries)
 
 
 def run(
-    config, q_latent, q_rope, pool, page_table, lengths, latent_scale, rope_scale, softmax_scale, queries, splits=0
+    q_latent, q_rope, pool, page_table, lengths, latent_scale, rope_scale, softmax_scale, queries, rows=0, splits=0
 ):
-    """Launch one configuration."""
+    """Launch for ``queries`` tokens a sequence; ``rows`` of a program and ``splits`` as the shapes say where 0."""
     (tokens, heads, width), sequences = q_latent.shape, lengths.shape[0]
     out = torch.empty((tokens, heads, width), dtype=q_latent.dtype, device=q_latent.device)
     lse = torch.empty((tokens, heads), dtype=torch.float32, device=q_latent.device)
     if out.numel() == 0:
         return out, lse
-    programs = sequences * -(-queries * heads // config.rows)
-    splits = splits or split_count(programs, page_table.shape[1] * 64, SMS * config.per_sm)
+    rows = rows or rows_of_a_program(queries * heads)
+    programs = sequences * -(-queries * heads // rows)
+    splits = splits or split_count(programs, page_table.shape[1] * 64)
     parts, part_lse = partials(out, lse, splits)
     latent, rope = _descriptors(pool.data_ptr(), pool.shape[0], pool.stride(0))
-    if page_table.stride(1) != 1:
-        page_table = page_table.contiguous()
+    if page_table.stride(1) != 1 or lengths.stride(0) != 1:
+        page_table, lengths = page_table.contiguous(), lengths.contiguous()
     attend_latent_fp8[(programs * splits,)](
         q_latent,
         q_rope,
@@ -128,12 +112,11 @@ def run(
         softmax_scale,
         QUERIES=queries,
         HEADS=heads,
-        N=config.rows,
-        STAGES=config.stages,
-        STEP=config.step,
-        LATE=config.late,
+        N=rows,
+        STAGES=2,
+        STEP=16,
         SAME=latent_scale.data_ptr() == rope_scale.data_ptr(),
-        num_warps=config.warps,
+        num_warps=4,
     )
     merge(parts, part_lse, out, lse)
     return out, lse

@@ -59,15 +59,18 @@ def test_fp8_pages_of_64(heads: int, own: int, kind: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("same_scale", [True, False])
 @pytest.mark.parametrize("splits", [1, 2, 5, 64])
-@pytest.mark.parametrize(("heads", "own"), [(16, 1), (32, 1), (128, 1), (16, 2)])
-def test_splits_of_the_fast_kernel(heads: int, own: int, splits: int) -> None:
+@pytest.mark.parametrize("rows", [16, 32])
+def test_rows_and_splits(rows: int, splits: int, same_scale: bool) -> None:
     from kvc.ops.mla_decode import gluon
 
     def with_splits(args: Any, how: dict[str, Any]) -> Any:
-        return gluon.run(gluon.config_for(heads * own), *args, how["softmax_scale"], own, splits)
+        args = [*args[:6], args[5] if same_scale else args[6]]
+        return gluon.run(*args, how["softmax_scale"], 2, rows, splits)
 
-    within_the_bar("gluon", *call("random", LENGTHS, heads, own), call=with_splits)
+    args, how = call("random", LENGTHS, 40, 2)
+    within_the_bar("gluon", [*args[:6], args[5] if same_scale else args[6]], how, call=with_splits)
 
 
 @pytest.mark.gpu
