@@ -59,7 +59,7 @@ def index_pool(shape: Shape) -> torch.Tensor:
 def selected(shape: Shape) -> torch.Tensor:
     """Positions int32 ``[T, K]`` up to each token's own, every one once, in any order; -1 behind and for padding."""
     chosen = torch.full((shape.tokens, shape.top_k), -1, dtype=torch.int32)
-    order = torch.Generator().manual_seed(shape.tokens)
+    order = torch.Generator(torch.get_default_device()).manual_seed(shape.tokens)
     for row, sequence, position in zip(chosen, sequence_ids(shape), positions(shape), strict=True):
         some = torch.randperm(int(position) + 1, generator=order)[: shape.top_k if sequence >= 0 else 0]
         row[: len(some)] = some
