@@ -76,7 +76,8 @@ def _hopper(op: str, name: str, summary: str, **takes: tuple[Any, ...]) -> Kerne
     return Kernel(op, name, ("cuda",), ("sm_90",), ("cuda",), summary, tuple(takes.items()))
 
 
-# Kernels of GPUs, one line each, in the order of the ops above; of an op's rows the special ones first.
+# Kernels of GPUs, one line each, in the order of the ops above; of an op's rows the special ones first. A row comes with
+# the first run of its tests on a GPU: `index_topk` and `mla_sparse` have kernels that only the interpreter has run.
 _CODECS = ("fp32", "bf16", "fp8", "fp8_block", "nvfp4", "nvfp4_residual")
 _GPU: tuple[Kernel, ...] = (
     *(_hopper(f"{verb}_{codec}", "triton", "one launch") for codec in _CODECS for verb in ("quantize", "dequantize")),
@@ -111,9 +112,7 @@ _GPU: tuple[Kernel, ...] = (
         twin=("none",),
     ),
     _hopper("mla_decode", "triton", "any encoding and twin, in fp32"),
-    _hopper("mla_decode_gathered", "triton", "in fp32"),
-    _hopper("index_topk", "triton", "scores as sortable numbers, then the library's largest"),
-    _hopper("mla_sparse", "triton", "a token, a tile of heads and a split of its entries a program"),
+    _hopper("mla_decode_gathered", "triton", "rows of DeepSeek's models", C=(512,), R=(64,)),
     _hopper("project_heads", "triton", "a product a head, rounded once"),
     _hopper("merge_states", "triton", "one pass over the parts"),
     _hopper("copy_page_tables", "triton", "all pools in one launch, long rows split"),
