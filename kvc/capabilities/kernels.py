@@ -76,8 +76,8 @@ def _hopper(op: str, name: str, summary: str, **takes: tuple[Any, ...]) -> Kerne
     return Kernel(op, name, ("cuda",), ("sm_90",), ("cuda",), summary, tuple(takes.items()))
 
 
-# Kernels of GPUs, one line each, in the order of the ops above; of an op's rows the special ones first. A row comes with
-# the first run of its tests on a GPU: `index_topk` and `mla_sparse` have kernels that only the interpreter has run.
+# Kernels of GPUs, in the order of the ops above; of an op's rows the special ones first. A row comes with
+# the first run of its tests on a GPU: `index_topk` and `mla_sparse` have kernels that only the interpreter has run yet.
 _CODECS = ("fp32", "bf16", "fp8", "fp8_block", "nvfp4", "nvfp4_residual")
 _GPU: tuple[Kernel, ...] = (
     *(_hopper(f"{verb}_{codec}", "triton", "one launch") for codec in _CODECS for verb in ("quantize", "dequantize")),
