@@ -117,6 +117,7 @@ def random_weights(artifact: LoadedArtifact, device: torch.device) -> dict[str, 
 
 
 def drain(device: torch.device) -> None:
+    """Wait for the device."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
@@ -191,6 +192,7 @@ def parts(engine: Engine, times: int) -> Numbers:
 
 
 def measure(engine: Engine, times: int) -> Numbers:
+    """Check that a replayed step equals an eager one, then time both, and the host's part of a replayed one."""
     if not same(engine):
         raise SystemExit("a replayed step differs from an eager one")
     for _ in range(5):
@@ -206,6 +208,7 @@ def measure(engine: Engine, times: int) -> Numbers:
 
 
 def main() -> None:
+    """Time a step of every spec given and print a row each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spec", nargs="*", default=["deepseek-v3-fp8"], help="library names or spec files")
     parser.add_argument("--sequences", type=int, default=1)
